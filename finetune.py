@@ -30,7 +30,7 @@ from torch import nn
 
 # %%
 from _utils.config import MyConfig, from_command_line
-from _utils.errors import PlainError, print_plain_errors
+from _utils.errors import UserError, print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.evaluation import KeepBest, score_of
 from _utils.finetuning.group import Group
@@ -73,7 +73,7 @@ c = MyConfig({
 
 # %%
 if __name__ == "__main__":
-    print_plain_errors()
+    print_user_errors()
     c = complete_finetuning(from_command_line(c, sys.argv))
 
 
@@ -324,8 +324,8 @@ def evaluate(learn, task, data):
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
-            raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
-                             "learning rate of the task with task_overrides, or set precision=fp32.")
+            raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
+                            "learning rate of the task with task_overrides, or set precision=fp32.")
         found[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
     return found
 
@@ -377,9 +377,9 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
         if model.settings.get("own_task") != task.record():
-            raise PlainError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
-                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
-                             "group_name.")
+            raise UserError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
+                            "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
+                            "group_name.")
     rows = data.splits[[*task.test_files][dl_idx]]
     return task.decide(task.average([model.outputs(rows) for model in models]))
 

@@ -34,7 +34,7 @@ from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
 from _utils.config import MyConfig, complete, from_command_line
-from _utils.errors import print_plain_errors
+from _utils.errors import print_user_errors
 from _utils.networks import (
     argmax, check_tying, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
     shared_modules, uniform_like)
@@ -45,7 +45,7 @@ from _utils.objectives.kinds import objective_of
 from _utils.objectives.losses import smoothing
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
-from _utils.runs import Run
+from _utils.runs import RunFolder
 from _utils.training import (
     DTYPES, ClippingLearner, Gradients, PretrainingMetrics, load_data, seed_step, set_seed, split_micro_batches)
 from _utils.training.pretraining_run import pretraining_run, step_callbacks
@@ -68,7 +68,7 @@ c = MyConfig({
     "sampling": "fp32_gumbel",  # as in Google's code; 'fp16_gumbel', 'multinomial', 'inverse_cdf'
     "gen_smooth_label": False,  # label smoothing of the generator's loss: a number, or True for .1
     "disc_smooth_label": False,  # the same of the discriminator's loss (D17)
-    "initial_weights": "huggingface",  # 'official': Google's (F30); or a trained pair to continue from
+    "initial_weights": "huggingface",  # 'official': Google's (F30); or trained networks to continue from
     "adam_bias_correction": False,  # False: Adam as in Google's code
     "schedule": None,  # 'original_linear', 'separate_linear', 'one_cycle' ...; None: the recipe's
     "steps": None,  # None: the recipe's
@@ -80,7 +80,7 @@ c = MyConfig({
 
 # %%
 if __name__ == "__main__":
-    print_plain_errors()
+    print_user_errors()
     c = complete(from_command_line(c, sys.argv))
 
 # %% [markdown]
@@ -289,7 +289,7 @@ def tie(generator, discriminator=None, tying="embeddings"):
 
     tying: 'none'; 'tokens'; 'embeddings'; 'embeddings+projection': also the projection from embedding to hidden size;
     'embeddings+encoder': also all layers; 'all'.
-    Raises PlainError if the parameters of the two networks do not correspond.
+    Raises UserError if the parameters of the two networks do not correspond.
     """
     generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
     if discriminator is not None:
@@ -447,7 +447,7 @@ class ELECTRALoss(nn.Module):
 # %% [markdown]
 # ### From a configuration
 #
-# The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a
+# The networks come from a recipe with fresh weights, or from trained networks to continue from. ELECTRA-Small with a
 # vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27).
 #
 # The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the
@@ -472,22 +472,22 @@ def make_loss(objective, c):
 
 
 # %%
-def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
+def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
     """The model of a configuration, for its objective.
 
     fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
     device; for GPUs.
-    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05),
+    trained: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05),
     or Google's.
     """
     objective = objective_of(c)
-    networks = pair or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
+    networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
     of_example = max_slots if c.masking == "official" else None
     n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, max_slots=of_example) if fixed_slots else None
     model = objective.make_model(c, networks, hf_tokenizer, n_slots)
     if fixed_slots:
         prepare_for_gpu(model, networks)
-    if pair is None and c.initial_weights == "official":
+    if trained is None and c.initial_weights == "official":
         initialize_officially(model, RECIPES[c.size].initializer_range)
     return model
 
@@ -609,14 +609,14 @@ class PretrainingLearner(TrainingStep, ClippingLearner):
 
 
 # %%
-def build_learner(c, hf_tokenizer, dls, pair, processes):
+def build_learner(c, hf_tokenizer, dls, trained, processes):
     """PretrainingLearner of a configuration whose device, precision and micro_batch are set.
 
-    dls: on the device.   pair: trained networks to continue from, or None for fresh weights.
+    dls: on the device.   trained: trained networks to continue from, or None for fresh weights.
     """
     set_seed(c.seed)
     is_eager_on_cpu = dls.device.type == "cpu" and not c.compile
-    model = build_model(c, hf_tokenizer, fixed_slots=not is_eager_on_cpu, pair=pair).to(dls.device)
+    model = build_model(c, hf_tokenizer, fixed_slots=not is_eager_on_cpu, trained=trained).to(dls.device)
     if is_eager_on_cpu:
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
@@ -639,7 +639,7 @@ def pretrain(c, processes=None):
     Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/
     the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
     processes: that train together; None: those that a launcher started.
-    Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
+    Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     with pretraining_run(c, pretrain, processes) as run:
         hf_tokenizer, dls = load_data(run.c, run.processes)
@@ -664,7 +664,7 @@ if __name__ == "__main__":
 
 # %%
 if __name__ == "__main__":
-    run = Run(c.base_run_name, c.seed)
+    run = RunFolder(c.base_run_name, c.seed)
     print(f"Checkpoints: {run.folder}_*.pth, metrics and plots: {run.folder}/")
 
 # %% [markdown]

@@ -7,7 +7,7 @@ import sys
 
 from fastcore.docments import docments
 
-from _utils.errors import PlainError, print_plain_errors
+from _utils.errors import UserError, print_user_errors
 
 COMMANDS = {
     "export_hf": "export a checkpoint to folders for transformers",
@@ -29,10 +29,10 @@ MEASUREMENTS = ("compare_pretraining", "minimal_pairs", "replaced_tokens")
 def find_command(name):
     """The function of a command: that of its name in the module of its name, or in `glue`.
 
-    Raises PlainError for an unknown command.
+    Raises UserError for an unknown command.
     """
     if name not in COMMANDS:
-        raise PlainError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
+        raise UserError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
     if name == "predict":
         importlib.import_module("finetune")  # defines the networks
     folder = "benchmarks" if name in MEASUREMENTS else "_utils.commands"
@@ -41,7 +41,7 @@ def find_command(name):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of the arguments of a command, which are the parameters of its function. Raises PlainError for wrong
+    """The parser of the arguments of a command, which are the parameters of its function. Raises UserError for wrong
     arguments.
 
     Keyword-only parameters are options. The comment beside a parameter is its help, with %(default)s for the default;
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
             )
 
     def error(self, message):
-        raise PlainError(f"{self.prog}: {message}. Pass --help to list the arguments.")
+        raise UserError(f"{self.prog}: {message}. Pass --help to list the arguments.")
 
 
 def main(arguments):
@@ -91,7 +91,7 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    print_plain_errors()
+    print_user_errors()
     try:
         main(sys.argv[1:])
         sys.stdout.flush()

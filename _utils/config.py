@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.networks.pretrained import is_pair
 from _utils.objectives import kinds
@@ -28,7 +28,7 @@ class MyConfig(dict):
 
     values: of some keys; the others have their defaults.   known: {key: Key or type}.
     overridden: the keys that were set by `override`, for example on the command line.
-    Raises PlainError for an unknown key and for a value that the type does not accept.
+    Raises UserError for an unknown key and for a value that the type does not accept.
     """
 
     def __init__(self, values, known=PRETRAIN_KEYS):
@@ -45,7 +45,7 @@ class MyConfig(dict):
             super().__setitem__(name, self.known[name].adapter.validate_python(value))
         except ValidationError:
             accepts = accepted(self.known[name].accepts)
-            raise PlainError(f"Invalid value for {name}: {value!r:.200}. Use {accepts}.") from None
+            raise UserError(f"Invalid value for {name}: {value!r:.200}. Use {accepts}.") from None
 
     def __getattr__(self, name):
         try:
@@ -87,15 +87,15 @@ class MyConfig(dict):
         """A copy with `key=value` strings applied.
 
         A value is a Python literal that the key accepts; anything else is a string. Keys that accept a list also accept
-        `a,b`. If a key is repeated, the last value is used. Raises PlainError as the constructor does, and for an
+        `a,b`. If a key is repeated, the last value is used. Raises UserError as the constructor does, and for an
         argument without '='.
         """
         values = {}
         for argument in arguments:
             name, equals, values[name] = argument.partition("=")
             if not equals:
-                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help "
-                                 f"explains the keys.")
+                raise UserError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help "
+                                f"explains the keys.")
             # A literal remains a string where the key accepts only strings: a run may be named 7.
             with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
                 values[name] = self.known[name].adapter.validate_python(ast.literal_eval(values[name]))
@@ -111,7 +111,7 @@ def _unknown_key(name, known):
         advice = f"Did you mean {near[0]!r}?"
     else:
         advice = f"Choose one of {', '.join(known)}."
-    return PlainError(f"Unknown key: {name!r:.40}. {advice}")
+    return UserError(f"Unknown key: {name!r:.40}. {advice}")
 
 
 def from_command_line(config, argv):
@@ -153,10 +153,10 @@ FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_
 def complete(config):
     """Derive the values that depend on other keys, then check that the values fit together.
 
-    Derived are the values of the quickstart, those of a pair to continue from, the recipe's values for None, and a
-    seed. Explicit values are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the
-    steps.
-    Raises PlainError for values that contradict each other.
+    Derived are the values of the quickstart, those of trained networks to continue from, the recipe's values for None,
+    and a seed. Explicit values are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share
+    of the steps.
+    Raises UserError for values that contradict each other.
     """
     if config.quickstart:
         config = config.unless_given(QUICKSTART)
@@ -168,8 +168,8 @@ def complete(config):
     objective = kinds.objective_of(config)
     config = objective.derive(config)
     if config.minutes and config.steps:
-        raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
-                         f"steps={config.steps}. Leave out one of them.")
+        raise UserError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
+                        f"steps={config.steps}. Leave out one of them.")
     config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
         config = with_schedule(config)
@@ -203,7 +203,8 @@ def with_schedule(config, steps=None):
 
 
 def _values_of_pair(name):
-    """{key: value} that follow from a pair to continue from: its vocabulary, and size, masking and tying as far as they
+    """{key: value} that follow from trained networks to continue from: its vocabulary, and size, masking and tying as
+    far as they
     are known.
     """
     values = {"vocab": name}
@@ -220,7 +221,7 @@ def continued_schedule(config, n_examples):
 
     Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup
     (docs/pretraining.md).
-    Raises PlainError if warmup_steps or stop_at is more than these steps.
+    Raises UserError if warmup_steps or stop_at is more than these steps.
     """
     if config.steps or config.minutes:
         return config
@@ -230,7 +231,7 @@ def continued_schedule(config, n_examples):
 
 
 def timed_schedule(config, seconds_per_step):
-    """The configuration with as many steps as fit into `minutes`. Raises PlainError if warmup_steps or stop_at is more
+    """The configuration with as many steps as fit into `minutes`. Raises UserError if warmup_steps or stop_at is more
     than these.
     """
     completed = with_schedule(config, max(1, round(60 * config.minutes / seconds_per_step)))
@@ -239,20 +240,20 @@ def timed_schedule(config, seconds_per_step):
 
 
 def _check(config, objective):
-    """PlainError for values that contradict each other or name something that does not exist."""
+    """UserError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
         _check_pair(config, objective)
     if config.seed is None:
-        raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
+        raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
     check_schedule(config)
     if (config.micro_batch or 0) > config.bs:
-        raise PlainError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
+        raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in kinds.conflicting_keys(config, objective):
-        raise PlainError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
+        raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     has_no_fractions = config.generator or not RECIPES[config.size].discriminator
     if (config.generator_hidden_size or config.generator_layers) and has_no_fractions:
-        raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. "
-                         f"Leave out generator, or choose another size than {config.size}.")
+        raise UserError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. "
+                        f"Leave out generator, or choose another size than {config.size}.")
     objective.check(config)
     _check_normalization(config)
     check_address(config.upload_to)
@@ -260,34 +261,34 @@ def _check(config, objective):
 
 
 def check_schedule(config):
-    """PlainError for warmup_steps or stop_at beyond the last step, if that is known."""
+    """UserError for warmup_steps or stop_at beyond the last step, if that is known."""
     for key in ("warmup_steps", "stop_at") if config.steps else ():
         if (config[key] or 0) > config.steps:
-            raise PlainError(f"{key}={config[key]} is more than steps={config.steps}. Lower it or leave it out.")
+            raise UserError(f"{key}={config[key]} is more than steps={config.steps}. Lower it or leave it out.")
 
 
 def _check_normalization(config):
-    """PlainError for cased or strip_accents beside a tokenizer that determines both."""
+    """UserError for cased or strip_accents beside a tokenizer that determines both."""
     applies = isinstance(config.vocab, int) or is_vocab_file(config.vocab)
     for key in ("cased", "strip_accents"):
         if config[key] is not None and (is_pair(config.initial_weights) or not applies):
-            raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
-                             f"vocab=30522, or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave "
-                             f"out {key}.")
+            raise UserError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
+                            f"vocab=30522, or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave "
+                            f"out {key}.")
 
 
 def _check_pair(config, objective):
-    """PlainError for keys that conflict with continued pretraining."""
+    """UserError for keys that conflict with continued pretraining."""
     conflicting = [key for key in objective.of_pair if config[key] is not None]
     if not objective.continues_pairs:
         conflicting.extend(objective.selected_by)
     for key in conflicting:
-        raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
-                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
+        raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
+                        f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
 
 
 def check_logger(config):
-    """PlainError for a logger whose package is not installed."""
+    """UserError for a logger whose package is not installed."""
     if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
-        raise PlainError("logger='wandb' requires a package that is not installed. Run pip install wandb, or set "
-                         "logger=tensorboard.")
+        raise UserError("logger='wandb' requires a package that is not installed. Run pip install wandb, or set "
+                        "logger=tensorboard.")

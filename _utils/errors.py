@@ -7,7 +7,7 @@ import sys
 import time
 
 
-class PlainError(Exception):
+class UserError(Exception):
     """An error that the user can fix. The message says what is wrong, what is accepted and what to do; scripts print no
     traceback.
 
@@ -25,18 +25,18 @@ class PlainError(Exception):
 
 
 @contextlib.contextmanager
-def as_plain_error(message, errors=Exception):
-    """Within it, an exception of the given kinds becomes a PlainError, in whose message "{error}" is `one_line` of it.
+def as_user_error(message, errors=Exception):
+    """Within it, an exception of the given kinds becomes a UserError, in whose message "{error}" is `one_line` of it.
 
-    For calls into libraries that raise many kinds of exceptions, all with the same remedy. A PlainError passes through
+    For calls into libraries that raise many kinds of exceptions, all with the same remedy. A UserError passes through
     unchanged.
     """
     try:
         yield
-    except PlainError:
+    except UserError:
         raise
     except errors as error:
-        raise PlainError(message.replace("{error}", one_line(error))) from error
+        raise UserError(message.replace("{error}", one_line(error))) from error
 
 
 def one_line(error):
@@ -47,7 +47,7 @@ def one_line(error):
 
 
 def explain(error):
-    """The message for an error that the user can fix: a PlainError or one of a few library errors, possibly as the
+    """The message for an error that the user can fix: a UserError or one of a few library errors, possibly as the
     cause. Else None.
     """
     while error:
@@ -58,7 +58,7 @@ def explain(error):
 
 
 def _message(error):
-    if isinstance(error, PlainError):
+    if isinstance(error, UserError):
         return f"{error.prefix}{error}"
     if isinstance(error, KeyboardInterrupt):
         return "Stopped. Rerun the same command to continue with what is finished."
@@ -76,7 +76,7 @@ def _message(error):
     return None
 
 
-def print_plain_errors():
+def print_user_errors():
     """Make a script end with a plain message for errors that `explain` knows; other errors keep their traceback.
 
     Of several processes on a machine, the first one prints; the others print only errors that the first one does not

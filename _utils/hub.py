@@ -6,14 +6,14 @@ import huggingface_hub
 import pyarrow.parquet
 from datasets.exceptions import DatasetGenerationError
 
-from _utils.errors import PlainError, one_line
+from _utils.errors import UserError, one_line
 
 
 def load_split(path, config, split, revision=None):
     """A split of a dataset on the hub as a datasets.Dataset, from the cache of `datasets` or by download.
 
     path: its id.   config, revision: its configuration, and a commit; None: the default ones.
-    Raises errors of the libraries, and PlainError for an unreadable file in the cache, which a rerun would not replace.
+    Raises errors of the libraries, and UserError for an unreadable file in the cache, which a rerun would not replace.
     """
     try:
         return datasets.load_dataset(path, name=config, split=split, revision=revision)
@@ -21,9 +21,9 @@ def load_split(path, config, split, revision=None):
         for file in _downloaded_files(path):
             if problem := _problem_of(file.blob_path):
                 name = "/".join(file.file_path.parts[-2:])
-                raise PlainError(f"{name} of the hub dataset {path} {problem}. Delete {file.blob_path} and "
-                                 "rerun the same command, which downloads it again. If that does not help, the file on "
-                                 "the hub is bad.") from None
+                raise UserError(f"{name} of the hub dataset {path} {problem}. Delete {file.blob_path} and "
+                                "rerun the same command, which downloads it again. If that does not help, the file on "
+                                "the hub is bad.") from None
         raise (error.__cause__ or error) from None
 
 

@@ -144,16 +144,16 @@ def group_schedules(name, lrs, steps, warmup_steps):
     return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}
 
 
-def restore_moments(optimizer, model, pair):
+def restore_moments(optimizer, model, folder):
     """Set Adam's moments to those that `convert_tf` found in a TensorFlow checkpoint and wrote beside the weights, if
     it did.
 
-    pair: a folder with generator/ and discriminator/, or another value of initial_weights.
+    folder: a folder with generator/ and discriminator/, or another value of initial_weights.
     """
     moments = {f"{file.parent.name}.{name}": value
-               for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
+               for file in Path(folder).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
     if moments and not optimizer.state:  # AdamW and Lamb create theirs in the first step
-        print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with "
+        print(f"warning: the moments of Adam in {folder} are for Adam without bias correction; this run starts with "
               f"zeros.")
     for name, parameter in model.named_parameters():
         for key, moment in optimizer.state[parameter].items():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.runs import SCORES, Runs, score
 from _utils.networks.pretrained import FRESH_WEIGHTS, config_of, parts_of
 from _utils.objectives.kinds import ELECTRA, flops_per_token, named
@@ -39,8 +39,8 @@ def compare_pretraining(
     is_baseline = [f"{system}_{seed}" == baseline for system, seed, _ in table.index]
     means, of_baseline = checkpoints.mean(axis=1), table.loc[is_baseline, checkpoints.columns].dropna().mean(axis=1)
     if baseline and of_baseline.empty:
-        raise PlainError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
-                         f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
+        raise UserError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
+                        f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
     files = {(run.system, run.seed, run.percent): f"{run.row['group']}.pth" for run in runs.itertuples()}
     flops = pd.Series([checkpoint_flops(find_checkpoint(files[name])) for name in means.index], means.index)
     _print_table(checkpoints.assign(mean=means))
@@ -70,8 +70,8 @@ def finetuning_runs(rows):
     found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row["task"], "score": score(row), "row": row}
              for row in rows if (match := MILESTONE.fullmatch(row["group"]))]
     if not found:
-        raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the "
-                         "checkpoints of the pretraining runs first, without group_name.")
+        raise UserError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the "
+                        "checkpoints of the pretraining runs first, without group_name.")
     return pd.DataFrame(found).astype({"seed": int, "percent": float})
 
 
@@ -87,15 +87,15 @@ def checkpoint_scores(runs, aggregate="mean"):
 def of_systems(table, systems, tasks):
     """The checkpoints of some systems that have all tasks (names, with commas; None: those that all checkpoints have).
 
-    table: from `checkpoint_scores`. PlainError for a system without checkpoints on these tasks.
+    table: from `checkpoint_scores`. UserError for a system without checkpoints on these tasks.
     """
     found = table[table.index.isin(systems, "system")].dropna(axis=1, how="all")
     found = found.reindex(columns=tasks.split(",")).dropna() if tasks else found.dropna(axis=1)
     for name in systems:
         if found.empty or name not in found.index.unique("system"):
-            raise PlainError(f"No checkpoint of {name!r} was finetuned on "
-                             f"{' and '.join(found) or 'the tasks of the others'}. Finetune all systems on the same "
-                             f"tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
+            raise UserError(f"No checkpoint of {name!r} was finetuned on "
+                            f"{' and '.join(found) or 'the tasks of the others'}. Finetune all systems on the same "
+                            f"tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
     return found
 
 
@@ -120,15 +120,15 @@ def checkpoint_flops(path):
     """Floating point operations spent on a checkpoint of pretrain.py; with two-stage training, those of the first
     stage, too.
 
-    PlainError if it continued the training of other networks.
+    UserError if it continued the training of other networks.
     """
     checkpoint = load_pretraining_checkpoint(path)
     config = SimpleNamespace(**checkpoint["config"])
     parts = parts_of(checkpoint)
     objective = named(name_of_run(checkpoint["config"], parts)) or ELECTRA
     if config.initial_weights not in FRESH_WEIGHTS and not objective.has_first_stage:
-        raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
-                         f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
+        raise UserError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
+                        f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
     networks = {part: network_from(config_of(checkpoint, part, path)) for part in parts}
     recipe = objective.recipe_of_checkpoint(recipe_of(config), networks)
     vocab_size = checkpoint[f"{parts[-1]}_config"]["vocab_size"]

@@ -20,7 +20,7 @@ from statistics import median
 from transformers import AutoModel
 
 import finetune
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.keys import Count, Text
 from _utils.recipes import RECIPES
@@ -53,15 +53,15 @@ def load_tables(tasks, glue_dir, folder):
     """{Task: its training set}. Without a glue_dir synthetic tables are written to `folder`."""
     for name in tasks:
         if not TASKS[name].labels:
-            raise PlainError(f"{name!r} is not a task of this benchmark. Choose tasks with labels, such as "
-                             f"cola,mrpc,rte.")
+            raise UserError(f"{name!r} is not a task of this benchmark. Choose tasks with labels, such as "
+                            f"cola,mrpc,rte.")
     if glue_dir is None:
         write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
     for task, data in found.items():
         if "train" in data.missing:
-            raise PlainError(f"{task.title}: {data.missing['train']}. Set glue_dir to a complete download, or choose "
-                             f"other tasks.")
+            raise UserError(f"{task.title}: {data.missing['train']}. Set glue_dir to a complete download, or choose "
+                            f"other tasks.")
     return {task: data.splits["train"] for task, data in found.items()}
 
 

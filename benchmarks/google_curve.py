@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 
 import pretrain
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import Index, Text, list_of
 from _utils.plots import BLUE
-from _utils.runs import Run, read_metrics
+from _utils.runs import RunFolder, read_metrics
 from benchmarks.report import RESULTS, parse
 
 DEFAULTS = {
@@ -92,12 +92,12 @@ def google_losses(curve):
     """{run: losses by step} of the files in a folder."""
     files = sorted(Path(curve).glob("run_*.txt"))
     if not files:
-        raise PlainError(f"No run_*.txt in {str(curve)!r}. Set curve to the folder with the losses of Google's runs.")
+        raise UserError(f"No run_*.txt in {str(curve)!r}. Set curve to the folder with the losses of Google's runs.")
     return {f"google_{file.stem[4:]}": pd.read_csv(file, sep=" ", index_col=0, header=None)[1] for file in files}
 
 
 def losses(run):
-    """The losses of a Run by step: those of a row of metrics.jsonl for each of its steps."""
+    """The losses of a RunFolder by step: those of a row of metrics.jsonl for each of its steps."""
     rows = pd.DataFrame(read_metrics(run.folder / "metrics.jsonl", "train")).set_index("step")["loss"]
     return rows.reindex(range(1, rows.index[-1] + 1)).bfill()
 
@@ -135,7 +135,7 @@ def main(arguments):
     runs = dict(google)
     for seed in given.seeds:
         pretrain.pretrain(configuration(text, Path(given.curve) / "vocab.txt", seed, max(map(len, google.values()))))
-        runs[f"seed_{seed}"] = losses(Run(NAME, seed))
+        runs[f"seed_{seed}"] = losses(RunFolder(NAME, seed))
     table = pd.DataFrame({name: window_means(of_run) for name, of_run in runs.items()}).rename_axis("step").round(4)
     FOLDER.mkdir(exist_ok=True)
     table.to_csv(FOLDER / "means.csv")

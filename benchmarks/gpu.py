@@ -227,7 +227,7 @@ def set_kind(training, kind):
     learn = training.learn
     if kind in ("compiled", "reduce-overhead"):
         cuda_graph.compile_step(learn)
-        learn.static_step.is_ready = True  # without capture
+        learn.compiled_step.is_ready = True  # without capture
     if kind == "reduce-overhead":
         half, metrics = learn.gradients.half, learn.train_metrics
         for tensor in (*(half.copies if half else ()), metrics.state, metrics.sums, metrics.histogram):
@@ -465,7 +465,7 @@ def steps(size, kind, device, miniature, seconds=9.):
         yield {"precision": training.c.precision, "bs": c.bs, "max_length": c.max_length}
         for found in time_steps(training, seconds):
             yield found
-        if training.learn.train_iter % training.learn.bookkeeping.every == 0:  # which begins new metrics
+        if training.learn.train_iter % training.learn.training_recorder.every == 0:  # which begins new metrics
             training.take(1)
     loss, graphs = training.learn.train_metrics.compute()["loss"], captured_graphs(training.learn)
     should_capture = kind == "captured" and device.type == "cuda" and training.c.precision != "fp16"

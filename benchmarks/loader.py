@@ -12,7 +12,7 @@ from statistics import median
 
 import datasets
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import Count, count
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
@@ -51,7 +51,7 @@ def tokens_per_second(batches, n):
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     if given["examples"] < 4 * given["bs"]:
-        raise PlainError(f"examples={given['examples']} is too few for bs={given['bs']}. Pass at least four batches.")
+        raise UserError(f"examples={given['examples']} is too few for bs={given['bs']}. Pass at least four batches.")
     hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, "word"])
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(given["examples"], given["max_length"], folder)

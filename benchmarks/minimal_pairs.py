@@ -10,7 +10,7 @@ from fastcore.basics import chunked
 from scipy.stats import binomtest
 from tqdm import tqdm
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.results import as_text
 from _utils.networks import PARTS, GatheredPositions, build_network, load_with_head, replaced_logits
 from _utils.networks.build import check_length
@@ -74,10 +74,10 @@ def minimal_pairs(
 def read_sentences(path):
     """DataFrame with the column `sentence`: the lines of a UTF-8 file that are not empty.
 
-    Raises PlainError if there are none.
+    Raises UserError if there are none.
     """
     if not (sentences := [*filter(None, map(str.strip, read_text(path, "Convert it.").split("\n")))]):
-        raise PlainError(f"{path} contains no sentences. Write one on each line.")
+        raise UserError(f"{path} contains no sentences. Write one on each line.")
     return pd.DataFrame({"sentence": sentences})
 
 
@@ -85,7 +85,7 @@ def read_pairs(path):
     """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder, a Path: good, bad, field, phenomenon,
     paradigm.
 
-    Raises PlainError with file and line for a pair that cannot be read, and for a path without pairs.
+    Raises UserError with file and line for a pair that cannot be read, and for a path without pairs.
     """
     pairs = []
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
@@ -93,10 +93,10 @@ def read_pairs(path):
             pair = dict.fromkeys(OPTIONAL, file.stem) | given
             for key in COLUMNS:
                 if not isinstance(pair.get(key), str):
-                    raise PlainError(f"{file}, {place} has no string {key!r}. {EXPECTED}")
+                    raise UserError(f"{file}, {place} has no string {key!r}. {EXPECTED}")
             pairs.append({name: pair[key] for key, name in COLUMNS.items()})
     if not pairs:
-        raise PlainError(f"No pairs found in {str(path)!r}. {EXPECTED}")
+        raise UserError(f"No pairs found in {str(path)!r}. {EXPECTED}")
     return pd.DataFrame(pairs).replace({"field": {"/": "_"}}, regex=True)  # BLiMP spells one of its fields in two ways
 
 
@@ -127,7 +127,7 @@ def score(model, sentences, device, name):
     pseudo-log-likelihood (Salazar et al. 2020, Masked Language Model Scoring): the sum of log P(token | all other
     tokens), masking one token at a time. Special tokens do not count. Sentences with the same token ids are computed
     once and have the same score.
-    name: of the checkpoint, for the progress bar and the PlainError about a sentence that has more tokens than the
+    name: of the checkpoint, for the progress bar and the UserError about a sentence that has more tokens than the
     network has positions.
     """
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}

@@ -26,13 +26,13 @@ import torch
 
 import pretrain
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Count, list_of
 from _utils.objectives.kinds import flops_per_token, objective_of
 from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
-from _utils.training.after_step import Bookkeeping
+from _utils.training.callbacks import TrainingRecorder
 from _utils.training.device import choose_device, has_on_cpu, set_seed
 from _utils.training.learners import DTYPES
 from _utils.training.pretraining_run import fit_to_hardware
@@ -82,12 +82,12 @@ class Training:
         self.c = fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
         self.learn = pretrain.build_learner(self.c, hf_tokenizer, dls, None, Processes())
         self.device, self.batches = device, batches
-        bookkeeping = Bookkeeping(self.c.steps, self.c.bs * self.c.max_length)
-        self.learn.add_cb(bookkeeping)
+        training_recorder = TrainingRecorder(self.c.steps, self.c.bs * self.c.max_length)
+        self.learn.add_cb(training_recorder)
         self.learn.n_epoch, self.learn.n_iter = 1, self.c.steps
         for event in ("before_fit", "before_epoch", "before_train"):
             self.learn(event)
-        bookkeeping.close()  # the progress bar
+        training_recorder.close()  # the progress bar
 
     def take(self, n):
         """Take n steps, as `Learner.all_batches` does."""
@@ -272,8 +272,8 @@ def ratio(seconds, base, name):
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     if RECIPES[given["size"]].discriminator is None:
-        raise PlainError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, "
-                         f"such as mini.")
+        raise UserError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, "
+                        f"such as mini.")
     device, c = choose_device(given["device"]), configuration(given)
     is_emulated = device.type == "cpu" and not has_on_cpu("bf16")
     names = [name for name in given["variants"] if not (is_emulated and name.endswith("bf16"))]

@@ -19,7 +19,7 @@ from _utils.finetuning.quickstart import SHIPPED
 from _utils.finetuning.runs import Runs, score
 from _utils.networks import load_with_head
 from _utils.objectives.kinds import objective_of
-from _utils.runs import Run, read_metrics
+from _utils.runs import RunFolder, read_metrics
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.text import embedded_text, load_documents
 from _utils.training.damaged_text import measure
@@ -33,7 +33,7 @@ GROUPS = {
 
 def networks(c):
     """{name: (discriminator, tokenizer)}"""
-    trained = load_with_head(str(Run(c.base_run_name, c.seed).milestone(100.)))
+    trained = load_with_head(str(RunFolder(c.base_run_name, c.seed).milestone(100.)))
     torch.manual_seed(0)
     untrained = objective_of(c).fresh(c, len(trained.hf_tokenizer), trained.hf_tokenizer.pad_token_id)[-1]
     shipped = load_with_head(str(SHIPPED))
@@ -45,7 +45,7 @@ def networks(c):
 
 def results():
     c = complete(pretrain.c.override(["quickstart=True"]))
-    folder = Run(c.base_run_name, c.seed).folder
+    folder = RunFolder(c.base_run_name, c.seed).folder
     *_, held_out = read_metrics(folder / "metrics.jsonl", "held_out")
     documents = load_documents("docs_held_out", "datasets").documents["text"][:]
     scores, seconds, majority = (defaultdict(lambda: defaultdict(list)) for _ in range(3))

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import pretrain
 from _utils.config import MyConfig
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
@@ -82,7 +82,7 @@ def load_generator(generator, sources, mask_prob, seed, **settings):
 
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and
     data_seed of the examples;
-    None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable
+    None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises UserError for an unusable
     generator.
     """
     loaded = load_with_head(generator, "generator")
@@ -102,15 +102,15 @@ def examples_of(c, held_out, rows):
     """Examples of the corpora of a configuration, prepared and divided as in load_data. rows: their number; None: up to
     1,024.
 
-    PlainError for too little text.
+    UserError for too little text.
     """
     prepared = map(open_examples, prepare_data(c)[1])
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
-        raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
-                         "20, none are held out. Change --rows, add text, or pass --all if no discriminator was "
-                         "trained on it.")
+        raise UserError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
+                        "20, none are held out. Change --rows, add text, or pass --all if no discriminator was "
+                        "trained on it.")
     return evenly_spaced(examples, rows)
 
 
@@ -169,13 +169,13 @@ def load_discriminator(name, of_generator, c, held_out):
     """The discriminator `name`, as in `load_with_head`, for text of the configuration c. of_generator: the generator's
     tokenizer.
 
-    Raises PlainError for another vocabulary or too few positions. Prints a warning for one that may have been trained
+    Raises UserError for another vocabulary or too few positions. Prints a warning for one that may have been trained
     on the text.
     """
     network, _, hf_tokenizer, run = load_with_head(name, "discriminator")
     if differing := of_generator.get_vocab().items() ^ hf_tokenizer.get_vocab().items():
-        raise PlainError(f"{name!r} has another vocabulary than the generator; the first difference is "
-                         f"{min((i, token) for token, i in differing)[1]!r}. Choose networks of one vocabulary.")
+        raise UserError(f"{name!r} has another vocabulary than the generator; the first difference is "
+                        f"{min((i, token) for token, i in differing)[1]!r}. Choose networks of one vocabulary.")
     check_length(network, c.max_length, repr(name))
     _warn_of_training_text(name, run, c, held_out)
     return network

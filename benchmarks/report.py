@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from _utils.config import MyConfig, from_command_line
-from _utils.errors import PlainError, print_plain_errors
+from _utils.errors import UserError, print_user_errors
 from _utils.keys import count, list_of
 from _utils.runs.checkpoints import versions
 
@@ -32,8 +32,8 @@ def processes(minimum):
 
 
 def parse(arguments, defaults, types):
-    """MyConfig of the defaults and key=value arguments. Raises PlainError for unknown keys and invalid values."""
-    print_plain_errors()
+    """MyConfig of the defaults and key=value arguments. Raises UserError for unknown keys and invalid values."""
+    print_user_errors()
     return from_command_line(MyConfig(defaults, types), [sys.argv[0], *arguments])
 
 
@@ -91,9 +91,9 @@ def own_process(make, *arguments, of_reference=False):
             return connection.recv()
         except (EOFError, OSError):
             process.join()
-            raise PlainError(f"The process of {arguments[0]!r} ended with exit status {process.exitcode}; -9 usually "
-                             "means that the memory did not suffice. Choose a smaller bs, or fewer "
-                             "variants.") from None
+            raise UserError(f"The process of {arguments[0]!r} ended with exit status {process.exitcode}; -9 usually "
+                            "means that the memory did not suffice. Choose a smaller bs, or fewer "
+                            "variants.") from None
     try:
         yield call
     finally:

@@ -31,11 +31,11 @@ import torch
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.keys import PRETRAIN_KEYS, Count, Text, count, list_of
 from _utils.runs.checkpoints import load_checkpoint, write_atomically
-from _utils.runs.log import Run
+from _utils.runs.log import RunFolder
 from _utils.training import prepare_data
 from benchmarks.report import launcher, parse
 
@@ -93,7 +93,7 @@ def prepare(given):
 
 
 def pretrain_run(run, given):
-    """Run pretrain.py, and keep its newest files meanwhile. Raises PlainError if pretraining fails."""
+    """Run pretrain.py, and keep its newest files meanwhile. Raises UserError if pretraining fails."""
     arguments = [*settings(given, OF_PRETRAINING), f"milestones={MILESTONES}"]
     print(shlex.join(["python", "pretrain.py", *arguments]), flush=True)
     kept = Kept(run, Path(given.keep)) if given.keep else None
@@ -105,8 +105,8 @@ def pretrain_run(run, given):
             if kept:
                 kept.update()
     if process.returncode:
-        raise PlainError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the "
-                         "same command to resume.")
+        raise UserError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the "
+                        "same command to resume.")
 
 
 @contextlib.contextmanager
@@ -181,11 +181,11 @@ def write_pieces(path, data):
 
 
 def finetune_in_processes(at_once, arguments):
-    """Run finetune.py in several processes. Raises PlainError if it fails."""
+    """Run finetune.py in several processes. Raises UserError if it fails."""
     print(shlex.join(["python", *launcher(at_once), "finetune.py", *arguments]), flush=True)
     if status := subprocess.run([sys.executable, *launcher(at_once), REPO / "finetune.py", *arguments]).returncode:
-        raise PlainError(f"Finetuning failed with exit status {status}. Its message is above. Rerun the same command "
-                         f"to resume.")
+        raise UserError(f"Finetuning failed with exit status {status}. Its message is above. Rerun the same command "
+                        f"to resume.")
 
 
 def write_scores(group):
@@ -200,7 +200,7 @@ def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     if not (given.steps or given.minutes):
         given = given.copy_with({"minutes": 10.})
-    run = Run(given.base_run_name, given.seed)
+    run = RunFolder(given.base_run_name, given.seed)
     if "prepare" in given.stages:
         prepare(given)
     if "pretrain" in given.stages and not run.milestone(100.).exists():

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from _utils.commands.export_hf import new_folder, read_vocab, save_network, training_of
 from _utils.commands.tf_checkpoint import open_variables
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network
 from _utils.objectives.names import name_of_run
 from _utils.optim import MOMENTS_FILE
@@ -46,8 +46,8 @@ def convert_tf(
     initial_weights=PAIR ... Adam's moments, which checkpoints of a training have and Google's released ones lack, are
     converted with the weights.
     """
-    with as_plain_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the "
-                        "value that run_pretraining.py received.", (OSError, ValueError, TypeError)):
+    with as_user_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the "
+                       "value that run_pretraining.py received.", (OSError, ValueError, TypeError)):
         given = hparams and dict(json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text()))
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
     with new_folder(out_dir) as folder:
@@ -71,12 +71,12 @@ def convert(prefix, part, hparams=None):
     """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for
     'discriminator'.
 
-    hparams: Google's, a dictionary.   Raises PlainError for a missing variable, and for heads of another size than 64
+    hparams: Google's, a dictionary.   Raises UserError for a missing variable, and for heads of another size than 64
     without hparams.
     """
     variables = open_variables(prefix)
-    with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a "
-                        "pretrained checkpoint of Google's ELECTRA.", KeyError):
+    with as_user_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a "
+                       "pretrained checkpoint of Google's ELECTRA.", KeyError):
         network = build_network(part, _config(part, variables, hparams))
         for name, parameter in network.named_parameters():
             parameter.data.copy_(_values(variables, google_name(name, part, variables)))
@@ -136,9 +136,9 @@ def _config(part, variables, hparams):
     given = hparams or {}  # some users write the sizes outside of the overrides
     config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
-        raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number "
-                         "of attention heads is unknown. Pass --hparams with the value that run_pretraining.py "
-                         "received.")
+        raise UserError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number "
+                        "of attention heads is unknown. Pass --hparams with the value that run_pretraining.py "
+                        "received.")
     # heads of a generator always have size 64
     if google_name("electra.encoder.", part, variables).startswith("electra"):
         config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)

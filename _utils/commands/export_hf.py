@@ -10,7 +10,7 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
@@ -84,8 +84,8 @@ def export_hf(
     elif is_pretrained(checkpoint):
         exports = _pretrained_exports(checkpoint, path)
     else:
-        raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
-                         "resuming. Use one of their milestones or finetuned checkpoints.")
+        raise UserError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
+                        "resuming. Use one of their milestones or finetuned checkpoints.")
     with new_folder(out_dir) as folder:
         for name, network, *card in exports:
             for parameter in network.parameters() if half else ():
@@ -99,11 +99,11 @@ def export_hf(
 def new_folder(path):
     """A temporary folder that is renamed to `path` at the end of the block, or deleted if the block raises.
 
-    Raises PlainError, before anything is written, if `path` exists and is not an empty folder, or cannot be created.
+    Raises UserError, before anything is written, if `path` exists and is not an empty folder, or cannot be created.
     """
     path = Path(path).resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise PlainError(f"{str(path)!r} already exists. Pass a new or an empty folder.")
+        raise UserError(f"{str(path)!r} already exists. Pass a new or an empty folder.")
     check_writable(path.parent)
     unfinished = unfinished_name(path)
     unfinished.mkdir(parents=True)
@@ -168,9 +168,9 @@ def _as_pretraining_checkpoint(weights, path, vocab):
     Their names are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no longer saved.
     """
     if vocab is None:
-        raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass "
-                         "--vocab PATH/vocab.txt; the default of electra_pytorch is that of "
-                         "google/electra-small-discriminator.")
+        raise UserError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass "
+                        "--vocab PATH/vocab.txt; the default of electra_pytorch is that of "
+                        "google/electra-small-discriminator.")
     weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
     configs = {
         part: config_from_shapes(
@@ -186,11 +186,11 @@ def _as_pretraining_checkpoint(weights, path, vocab):
 
 
 def read_vocab(path, vocab_size):
-    """The tokenizer of a vocab.txt; PlainError if it does not have the size with which the networks were trained."""
+    """The tokenizer of a vocab.txt; UserError if it does not have the size with which the networks were trained."""
     hf_tokenizer = from_vocab_file(path)
     if len(hf_tokenizer) != vocab_size:
-        raise PlainError(f"The vocabulary {path} has {len(hf_tokenizer)} tokens, but the checkpoint has {vocab_size}. "
-                         "Pass the vocabulary of the training with --vocab.")
+        raise UserError(f"The vocabulary {path} has {len(hf_tokenizer)} tokens, but the checkpoint has {vocab_size}. "
+                        "Pass the vocabulary of the training with --vocab.")
     return hf_tokenizer
 
 
@@ -234,18 +234,18 @@ def _title(run, objective, families):
 
 
 def _classifier_export(checkpoint, path, half):
-    """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises PlainError if no class of
+    """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises UserError if no class of
     transformers can do it.
     """
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
     if reason := task.why_not_exported(run["settings"], family):
-        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
-                         "pretrained checkpoint, or finetune with other settings.")
+        raise UserError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
+                        "pretrained checkpoint, or finetune with other settings.")
     if half and not task.is_exact_in_half(config.hidden_size):
-        raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
-                         "that would change some predictions. Leave --half out.")
+        raise UserError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
+                        "that would change some predictions. Leave --half out.")
     labels = dict(enumerate(task.output_names))
     config.update(
         {"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type}

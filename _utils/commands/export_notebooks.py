@@ -8,7 +8,7 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.runs.files import EXPLORING
 
@@ -18,8 +18,8 @@ EXPORTED = Path(".exported")  # copies of the scripts, by which the next export 
 
 def export(notebook_path):
     """The script of a notebook in jupytext's percent format, without the exploring cells."""
-    with as_plain_error(f"Cannot read {notebook_path} ({{error}}). Start the command in the root folder of the "
-                        f"repository."):
+    with as_user_error(f"Cannot read {notebook_path} ({{error}}). Start the command in the root folder of the "
+                       f"repository."):
         return as_script(Path(notebook_path).read_text(encoding="utf-8"))
 
 
@@ -62,14 +62,14 @@ def changed_lines(before, now):
 
 
 def check_unedited(notebook, script, now, text):
-    """PlainError if writing `text` would undo edits of a script, whose text is `now`: users may edit it directly."""
+    """UserError if writing `text` would undo edits of a script, whose text is `now`: users may edit it directly."""
     before = exported_before(notebook, script)
     if now in (None, text, *before):
         return
     edits = min((changed_lines(known, now) for known in before or [text]), key=len)
     shown = "; ".join(edits[:4]) + (f"; ... ({len(edits)} lines)" if len(edits) > 4 else "")
-    raise PlainError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change "
-                     "in the notebook, or pass --overwrite to discard it. No script was written.")
+    raise UserError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change "
+                    "in the notebook, or pass --overwrite to discard it. No script was written.")
 
 
 def export_notebooks(
@@ -87,8 +87,8 @@ def export_notebooks(
     for notebook, script in SCRIPTS.items():
         now = Path(script).read_text(encoding="utf-8") if Path(script).is_file() else None
         if check and now != texts[notebook]:
-            raise PlainError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils "
-                             f"export_notebooks.")
+            raise UserError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils "
+                            f"export_notebooks.")
         if not overwrite:
             check_unedited(notebook, script, now, texts[notebook])
     for notebook in SCRIPTS if execute else ():

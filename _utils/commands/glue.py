@@ -3,7 +3,7 @@
 """
 from pathlib import Path
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,
     report,
@@ -24,10 +24,10 @@ def glue_results(
     runs = Runs()
     known = list(dict.fromkeys(row["group"] for row in runs))
     if not runs:
-        raise PlainError(f"No finished run in {SCORES}. Start some with python finetune.py.")
+        raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     for group in groups:
         if group not in known:
-            raise PlainError(f"Group not found in {SCORES}: {group!r}. Choose from {', '.join(known)}.")
+            raise UserError(f"Group not found in {SCORES}: {group!r}. Choose from {', '.join(known)}.")
     for group in groups or known:
         print(report(runs.of(group)), end="\n\n")
     for group in groups:
@@ -38,7 +38,7 @@ def glue_results(
     if len(compared) > 1:
         try:
             print(report_checkpoints(runs, compared))
-        except PlainError as error:
+        except UserError as error:
             if groups:
                 raise
             print(f"No comparison of all groups: {error}")

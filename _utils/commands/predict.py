@@ -4,7 +4,7 @@ The model is defined in finetune.py, which has to be imported before.
 """
 from pathlib import Path
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.model import load
 from _utils.tasks.table_files import FORMATS, check_columns, read_table, read_tsv
 
@@ -31,8 +31,8 @@ def predict(
     for place, problem in table.problems.items():
         if not is_blank[place]:
             wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
-            raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a "
-                             "CSV file, quote cells that contain the delimiter.")
+            raise UserError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a "
+                            "CSV file, quote cells that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     if header := task.header(columns):
@@ -46,8 +46,8 @@ def read_texts(file, task):
     """(Table, its columns of texts) of a file with one row per line, or of a table."""
     path, names = "/dev/stdin" if file == "-" else file, list(task.columns_in_files[:-1])
     if path == file and not Path(file).is_file():
-        raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, "
-                         "per line.")
+        raise UserError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, "
+                        "per line.")
     suffix = Path(path).suffix.lower()
     if suffix in FORMATS and suffix != ".txt":
         table = task.with_texts(read_table(path))

@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from _utils.errors import as_plain_error
+from _utils.errors import as_user_error
 
 _TABLE_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _DTYPES = {1: np.float32, 9: np.int64}  # of tensorflow.DataType, in Google's checkpoints: weights and the step
@@ -28,20 +28,20 @@ class Variable(NamedTuple):
     offset: int
 
     def read(self):
-        """The values, as a numpy array. PlainError for a file that is missing or truncated."""
-        with as_plain_error(f"Cannot read the values in {self.path} ({{error}}). Download it again."):
+        """The values, as a numpy array. UserError for a file that is missing or truncated."""
+        with as_user_error(f"Cannot read the values in {self.path} ({{error}}). Download it again."):
             return np.fromfile(self.path, _DTYPES[self.dtype], prod(self.shape), offset=self.offset).reshape(self.shape)
 
 
 def open_variables(prefix):
     """{name: Variable} of a checkpoint.
 
-    Raises PlainError for an index that is missing, damaged or in another format.
+    Raises UserError for an index that is missing, damaged or in another format.
     """
     prefix = str(prefix).removesuffix(".index")
     index = f"{prefix}.index"
-    with as_plain_error(f"Cannot read {index!r} ({{error}}). Download it again, or pass the name of a TensorFlow "
-                        "checkpoint, such as electra_small/electra_small."):
+    with as_user_error(f"Cannot read {index!r} ({{error}}). Download it again, or pass the name of a TensorFlow "
+                       "checkpoint, such as electra_small/electra_small."):
         table = _read_table(Path(index).read_bytes())
         n_shards = dict(_fields(table.pop(b"")))[1]
         return {name.decode(): _variable(entry, lambda shard: f"{prefix}.data-{shard:05d}-of-{n_shards:05d}")

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from _utils.config import check_logger
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import (
     Count,
     Device,
@@ -44,11 +44,11 @@ def names_of(tasks):
 
 
 def _check_names(tasks):
-    """The tasks; PlainError if two have the same name."""
+    """The tasks; UserError if two have the same name."""
     names = names_of(tasks)
     for name in names:
         if names.count(name) > 1:
-            raise PlainError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
+            raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
     return tasks
 
 
@@ -162,7 +162,7 @@ QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end"
 def complete_finetuning(config):
     """Fill in what follows from the configuration alone: the quickstart's values, group name and folder of WSC.
 
-    Raises PlainError for values that contradict each other.
+    Raises UserError for values that contradict each other.
     """
     if config.quickstart:
         # A group name of one's own checkpoint follows below.
@@ -181,7 +181,7 @@ def complete_finetuning(config):
 def for_checkpoint(config, pretrained):
     """The configuration with the size and the maximum length of a Pretrained, where they are None.
 
-    Raises PlainError for a maximum length that the model or window_stride does not allow.
+    Raises UserError for a maximum length that the model or window_stride does not allow.
     """
     kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in config.tasks}
     of_recipe = min(kind.default_length(RECIPES[pretrained.size]) for kind in kinds)
@@ -194,8 +194,8 @@ def for_checkpoint(config, pretrained):
 
 def _check_windows(config):
     if config.window_stride and config.max_length and config.window_stride >= config.max_length:
-        raise PlainError(f"window_stride={config.window_stride} would leave out tokens between windows of "
-                         f"max_length={config.max_length} tokens. Set it to half of max_length, for example.")
+        raise UserError(f"window_stride={config.window_stride} would leave out tokens between windows of "
+                        f"max_length={config.max_length} tokens. Set it to half of max_length, for example.")
 
 
 def _group_of(model):
@@ -210,17 +210,17 @@ def _check(config):
     for key, known in (("task_overrides", (*FINETUNED_TASKS, *tasks)), ("th_run", tasks)):
         for name in config[key] if isinstance(config[key], dict) else ():
             if name not in known:
-                raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from "
-                                 f"{', '.join(known)}.")
+                raise UserError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from "
+                                f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:
-        raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
+        raise UserError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     _check_windows(config)
     if config.end <= config.start:
-        raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
-                         "..., end - 1.")
+        raise UserError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
+                        "..., end - 1.")
     if config.seeds is not None and len(config.seeds) < config.end:
-        raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
-                         "the i-th seed. Add seeds, or set seeds=None.")
+        raise UserError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
+                        "the i-th seed. Add seeds, or set seeds=None.")
     check_logger(config)
 
 

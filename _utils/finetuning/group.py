@@ -12,9 +12,9 @@ import pandas as pd
 from _utils.finetuning.config import for_checkpoint, names_of, uses_synthetic_glue
 from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.model import save_finetuned
-from _utils.finetuning.plan import (
+from _utils.finetuning.preparation import (
     RunProcesses,
-    check_plan,
+    check_settings,
     chosen_runs,
     print_tables,
     report_run,
@@ -83,7 +83,7 @@ class Group:
     """The runs of a completed configuration, which all processes with the same command share.
 
     hyperparameters: function (task, configuration, number of training rows) -> {name: value}.
-    Loads the checkpoint and all tables, prints what will be trained, and raises PlainError for problems that would stop
+    Loads the checkpoint and all tables, prints what will be trained, and raises UserError for problems that would stop
     the runs later.
     """
 
@@ -92,7 +92,7 @@ class Group:
         self.device = self.processes.device(choose_device(c.device))
         self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
         self.c = c.copy_with({"device": str(self.device)})
-        self.pretrained, self.plan, self.data = None, {}, {}
+        self.pretrained, self.settings, self.data = None, {}, {}
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
         if c.do_finetune:
             self.load_checkpoint()
@@ -101,9 +101,9 @@ class Group:
         with self.processes.main_first():
             self.tables = load_tables(self.c)
         if c.do_finetune:
-            self.make_plan(hyperparameters)
+            self.choose_settings(hyperparameters)
         family = self.pretrained and self.pretrained.model.config.model_type
-        print_tables(self.tables, self.plan, not uses_synthetic_glue(c), family)
+        print_tables(self.tables, self.settings, not uses_synthetic_glue(c), family)
 
     def load_checkpoint(self):
         """Load the pretrained model, and complete the configuration with its size."""
@@ -114,21 +114,21 @@ class Group:
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
               f"(size={self.c.size})")
 
-    def make_plan(self, hyperparameters):
+    def choose_settings(self, hyperparameters):
         """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""
         for name in trainable_tasks(self.c, self.tables):
             task, splits = self.tables[name].task, self.tables[name].splits
             values = hyperparameters(task, self.c, len(splits["train"]))
-            self.plan[name] = settings_of(task, splits, values, self.c, self.pretrained)
-        check_plan(self.c, self.plan, self.pretrained, self.tables)
+            self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
+        check_settings(self.c, self.settings, self.pretrained, self.tables)
 
     def unfinished_runs(self):
         """Yield each unfinished run of this process as a PlannedRun, while its folder is locked; report the others.
 
         All processes wait for the MNLI runs if other tasks start from them.
         """
-        mine = list(self.processes.own(itertools.product(self.plan, range(self.c.start, self.c.end))))
-        for name in self.plan:
+        mine = list(self.processes.own(itertools.product(self.settings, range(self.c.start, self.c.end))))
+        for name in self.settings:
             for run in [run for task, run in mine if task == name]:
                 yield from self.unless_finished(name, run)
                 gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
@@ -138,7 +138,7 @@ class Group:
 
     def unless_finished(self, name, run):
         """Yield the PlannedRun of a run, or report that it is finished."""
-        c, settings, seed = self.c, self.plan[name], seed_of(self.c, run)
+        c, settings, seed = self.c, self.settings[name], seed_of(self.c, run)
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if row := Runs().finished(c.group_name, name, run, seed, settings):
@@ -156,7 +156,7 @@ class Group:
     def encoded(self, name):
         """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""
         if name not in self.data:
-            task, settings, hf_tokenizer = self.tables[name].task, self.plan[name], self.pretrained.hf_tokenizer
+            task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits, limit = self.tables[name].splits, min(512, max_positions(self.pretrained.model))
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer)}
             texts = task.sample(splits["train"])

@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
@@ -53,7 +53,7 @@ class Untrained(NamedTuple):
 
 
 def load_finetuned(path):
-    """(model, hf_tokenizer, row of the table of runs) of a finetuned checkpoint. PlainError if it is not one."""
+    """(model, hf_tokenizer, row of the table of runs) of a finetuned checkpoint. UserError if it is not one."""
     checkpoint = load_finetuned_checkpoint(path)
     row, weights = checkpoint["run"], checkpoint["model"]
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
@@ -136,8 +136,8 @@ class FinetunedModel:
         names = self.task.texts
         rows = [texts] if isinstance(texts, str) else list(texts)
         if len(names) > 1 and any(isinstance(row, str) or len(row) != len(names) for row in rows):
-            raise PlainError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
-                             f"{[names]!r:.100}.")
+            raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
+                            f"{[names]!r:.100}.")
         columns = [rows] if len(names) == 1 else zip(*rows)
         predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
         return predicted._replace(labels=self.task.labels_of_texts(rows, predicted.labels))

@@ -6,7 +6,7 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, path_of, rank
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
@@ -164,7 +164,7 @@ def compare_with_published(runs):
 def compare_checkpoints(runs, groups):
     """Series in percent: the mean of each group's best runs over the tasks that all groups have; its name lists them.
 
-    Own tasks count only if the groups have no task of GLUE's mean in common. PlainError if there is no common task at
+    Own tasks count only if the groups have no task of GLUE's mean in common. UserError if there is no common task at
     all.
     For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
     (facts.md#published-results).
@@ -174,8 +174,8 @@ def compare_checkpoints(runs, groups):
     for titles in (AVERAGED_TITLES, own):
         if found := [title for title in titles if title in common.index]:
             return common.loc[found].mean().rename(f"best runs, mean of {', '.join(found)}")
-    raise PlainError(f"The groups {', '.join(groups)} have no task in common (WNLI does not count). Finetune one task "
-                     f"in all of them.")
+    raise UserError(f"The groups {', '.join(groups)} have no task in common (WNLI does not count). Finetune one task "
+                    f"in all of them.")
 
 
 def class_tables(row):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import task_of
@@ -34,7 +34,7 @@ _TABLES = {"training_table": "training", "dev_table": "dev"}  # settings that ar
 class Runs(list):
     """Finished runs: the rows given, or those of the table, the latest of each run.
 
-    Another command may add rows to the table at any time: `Runs()` reads it again. PlainError for an invalid line.
+    Another command may add rows to the table at any time: `Runs()` reads it again. UserError for an invalid line.
     """
 
     def __init__(self, rows=None, path=SCORES):
@@ -54,7 +54,7 @@ class Runs(list):
         return next((row for row in self if path_of(row) == path), None)
 
     def finished(self, group, task, run, seed, settings):
-        """The row of a finished run, or None. PlainError if the run was trained with other settings, or its checkpoint
+        """The row of a finished run, or None. UserError if the run was trained with other settings, or its checkpoint
         is another run's.
 
         The names of groups and own tasks may contain the character that separates them in the names of checkpoints.
@@ -63,8 +63,8 @@ class Runs(list):
         if row and (
             differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)
         ):
-            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
-                             "Set another group_name for these runs.")
+            raise UserError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
+                            "Set another group_name for these runs.")
         return row
 
     def best(self):
@@ -72,12 +72,12 @@ class Runs(list):
         return max((row for row in self if path_of(row).exists()), key=rank, default=None)
 
     def best_mnli(self, group, pretrained):
-        """The row of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
+        """The row of a group's best MNLI run from the same pretrained weights. UserError if there is none."""
         same = [row for row in self.of(group, "mnli") if row["settings"]["pretrained_weights"] == pretrained.digest]
         if best := Runs(same).best():
             return best
-        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
-                         "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
+        raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
+                        "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
 
 
 def _read(path):
@@ -94,7 +94,7 @@ def _read(path):
                 continue
             row = None
         if not is_row(row):
-            raise PlainError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
+            raise UserError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
         latest[row["group"], row["task"], row["run"]] = row
     return latest.values()
 
@@ -161,7 +161,7 @@ def _differences(found, wanted):
 def load_finetuned_checkpoint(path):
     """The dictionary of a checkpoint that finetune.py wrote, given by its path or its name in checkpoints/glue.
 
-    PlainError for a missing file or another kind of checkpoint.
+    UserError for a missing file or another kind of checkpoint.
     """
     checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
     check_finetuned(checkpoint, path)
@@ -169,7 +169,7 @@ def load_finetuned_checkpoint(path):
 
 
 def check_finetuned(checkpoint, path):
-    """PlainError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
+    """UserError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
     if not has_keys(checkpoint, FINETUNING_KEYS) or not is_row(checkpoint["run"]):
-        raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
-                         f"checkpoints/glue/*.pth.")
+        raise UserError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
+                        f"checkpoints/glue/*.pth.")

@@ -4,7 +4,7 @@ from pathlib import Path
 from _utils.finetuning.config import uses_synthetic_glue
 from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.model import load
-from _utils.finetuning.plan import chosen_runs
+from _utils.finetuning.preparation import chosen_runs
 from _utils.finetuning.runs import Runs, add_run, path_of, score
 from _utils.tasks.submission import complete_submission, rows_of
 from _utils.tasks.tables import table_key

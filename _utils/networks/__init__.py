@@ -10,7 +10,7 @@ from _utils.networks.build import (
     max_positions,
     replaced_logits,
 )
-from _utils.networks.fast import (
+from _utils.networks.faster_layers import (
     GatheredPositions,
     argmax,
     first_position_only,

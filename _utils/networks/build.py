@@ -5,7 +5,7 @@ from difflib import get_close_matches
 import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -21,7 +21,7 @@ def layer_groups(model):
 
     Parameters before the layers belong to the embeddings, parameters after them, such as a final LayerNorm, to the last
     layer.
-    Raises PlainError for an architecture whose parameter names do not contain the number of the layer.
+    Raises UserError for an architecture whose parameter names do not contain the number of the layer.
     """
     groups = [[] for _ in range(count_layers(model.config) + 1)]
     current = 0
@@ -30,9 +30,9 @@ def layer_groups(model):
             current = int(found[1]) + 1
         groups[0 if "embedding" in name else current].append((name, parameter))
     if not all(groups):
-        raise PlainError(f"Cannot tell the layers of a {model.config.model_type} model apart by their parameter names, "
-                         "so they cannot get different learning rates. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
-                         "similar model.")
+        raise UserError(f"Cannot tell the layers of a {model.config.model_type} model apart by their parameter names, "
+                        "so they cannot get different learning rates. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+                        "similar model.")
     return groups
 
 
@@ -48,13 +48,13 @@ def network_class(part, model_type):
 
 
 def build_network(part, config):
-    """A float32 network of a transformers configuration with fresh weights; PlainError for a family without the
+    """A float32 network of a transformers configuration with fresh weights; UserError for a family without the
     required head.
     """
     if part == "discriminator":
         config.id2label, config.label2id = dict(enumerate(LABELS)), dict(zip(LABELS, range(2)))
-    with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose "
-                        "another family or other sizes."):
+    with as_user_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose "
+                       "another family or other sizes."):
         # not every family checks this
         if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:
             raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads "
@@ -69,12 +69,12 @@ def build_network(part, config):
 def read_config(source, vocab_size, pad_token_id):
     """A transformers configuration for a vocabulary, whatever that of the source is.
 
-    source: a dictionary with model_type and sizes, a folder, or a hub id.   Raises PlainError for an invalid one, and
+    source: a dictionary with model_type and sizes, a folder, or a hub id.   Raises UserError for an invalid one, and
     for unknown keys.
     """
     of_vocabulary = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
-    with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and "
-                        "sizes, a folder with a config.json, or a hub id."):
+    with as_user_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and "
+                       "sizes, a folder with a config.json, or a hub id."):
         if isinstance(source, dict):
             _check_keys(source)
             return AutoConfig.for_model(**source | of_vocabulary)
@@ -82,12 +82,12 @@ def read_config(source, vocab_size, pad_token_id):
 
 
 def _check_keys(source):
-    """PlainError for a key that the family does not have, or that follows from the vocabulary of the data."""
+    """UserError for a key that the family does not have, or that follows from the vocabulary of the data."""
     default = AutoConfig.for_model(source["model_type"])
     known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
     for key in set(source) - known:
         similar = ", ".join(get_close_matches(key, known)) or "none"
-        raise PlainError(f"Unknown key in a {source['model_type']} configuration: {key!r}. Similar keys: {similar}.")
+        raise UserError(f"Unknown key in a {source['model_type']} configuration: {key!r}. Similar keys: {similar}.")
 
 
 def make_networks(shapes, sources, vocab_size, pad_token_id=0, initializer_range=.02):
@@ -105,11 +105,11 @@ def make_networks(shapes, sources, vocab_size, pad_token_id=0, initializer_range
 
 
 def check_length(network, max_length, name):
-    """PlainError if a network has fewer than max_length positions; `name` is for the message."""
+    """UserError if a network has fewer than max_length positions; `name` is for the message."""
     positions = max_positions(network)
     if max_length > positions:
-        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or "
-                         f"choose another network.")
+        raise UserError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or "
+                        f"choose another network.")
 
 
 def max_positions(network):

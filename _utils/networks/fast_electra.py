@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from _utils.networks.build import inputs_of, replaced_logits
-from _utils.networks.fast import GatheredPositions, pad_vocabulary, set_attention
+from _utils.networks.faster_layers import GatheredPositions, pad_vocabulary, set_attention
 from _utils.networks.tying import tie_output
 
 IGNORED = -100  # F.cross_entropy's ignore_index

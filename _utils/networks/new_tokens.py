@@ -1,7 +1,7 @@
 """Rows of new tokens in the embeddings and output layers of trained networks, and networks that lack them."""
 import torch
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.text.new_tokens import pieces_of_new_tokens
 
 
@@ -22,7 +22,7 @@ def _extend(network, first, pieces):
     size = first + len(pieces)
     if size > network.get_input_embeddings().num_embeddings:
         family = network.config.model_type
-        with as_plain_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
+        with as_user_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
             network.resize_token_embeddings(size, mean_resizing=False)
     output = network.get_output_embeddings()
     tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
@@ -31,9 +31,9 @@ def _extend(network, first, pieces):
 
 
 def check_vocabulary(hf_tokenizer, network, name):
-    """PlainError if a tokenizer has tokens for which the network has no embedding. name: of the model."""
+    """UserError if a tokenizer has tokens for which the network has no embedding. name: of the model."""
     n = network.get_input_embeddings().num_embeddings
     if max(hf_tokenizer.get_vocab().values()) >= n:
-        raise PlainError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
-                         f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
-                         "save the tokenizer of its training in its folder.")
+        raise UserError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
+                        f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
+                        "save the tokenizer of its training in its folder.")

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, ElectraForPreTraining, PreTraine
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import logging
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
 from _utils.networks.new_tokens import check_vocabulary
 from _utils.networks.tying import check_tied_output, check_tying, shared_modules
@@ -67,11 +67,11 @@ class Pretrained(NamedTuple):
         return copy.deepcopy(self.model.base_model)
 
     def discriminator(self):
-        """A copy of ELECTRA's discriminator; PlainError for other models, also for discriminators of other families."""
+        """A copy of ELECTRA's discriminator; UserError for other models, also for discriminators of other families."""
         if not isinstance(self.model, ElectraForPreTraining):
-            raise PlainError(f"wsc_trick=True requires a discriminator of the family ELECTRA, but {self.name!r} is a "
-                             f"{self.model.config.model_type} model. Leave wsc_trick out, or choose another "
-                             f"pretrained_checkpoint.")
+            raise UserError(f"wsc_trick=True requires a discriminator of the family ELECTRA, but {self.name!r} is a "
+                            f"{self.model.config.model_type} model. Leave wsc_trick out, or choose another "
+                            f"pretrained_checkpoint.")
         return copy.deepcopy(self.model)
 
 
@@ -90,17 +90,17 @@ class PretrainedNetwork(NamedTuple):
 def load_pretrained(name, size=None):
     """The Pretrained of a checkpoint or its path, a transformers folder or a hub id; None: Google's model of that size.
 
-    Raises PlainError for a model that is missing, not an encoder, or of another size, unless that is None.
+    Raises UserError for a model that is missing, not an encoder, or of another size, unless that is None.
     """
     if name is None and (size or "small") not in GOOGLE_MODELS:
-        raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose "
-                         f"one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
+        raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose "
+                        f"one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
     name, objective, trained_as = name or GOOGLE_MODELS[size or "small"], None, None
     if name.endswith(".pth"):
         model, part, hf_tokenizer, run = load_with_head(name)
         objective, trained_as = name_of_run(run, [part]), run.get("size")
         if size not in (None, trained_as):
-            raise PlainError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
+            raise UserError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
         if size:
@@ -134,14 +134,14 @@ def _encoder_from_transformers(name):
     weights.
     """
     if os.path.isdir(os.path.join(name, "discriminator")):
-        raise PlainError(f"{name!r} contains two networks. Set "
-                         f"pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+        raise UserError(f"{name!r} contains two networks. Set "
+                        f"pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
     model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
     for weight in untrained:
         if not weight.startswith(_ABOVE_ENCODER):
-            raise PlainError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the "
-                             "model again or choose another one.")
+            raise UserError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the "
+                            "model again or choose another one.")
     if any(weight.startswith("discriminator_predictions.") for weight in untrained):
         model = model.base_model
     if any(weight.startswith("pooler.") for weight in untrained):
@@ -150,15 +150,15 @@ def _encoder_from_transformers(name):
 
 
 def _encoder_config(name):
-    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
+    """The configuration of a folder or a hub id; UserError if it is missing, not an encoder, or has no tokenizer."""
     places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
-    with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id "
-                        "such as google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python "
-                        "finetune.py quickstart=True."):
+    with as_user_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id "
+                       "such as google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python "
+                       "finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
-        raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
-                         "ALBERT, RoBERTa or similar model.")
+        raise UserError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
+                        "ALBERT, RoBERTa or similar model.")
     return config
 
 
@@ -169,8 +169,8 @@ def _from_transformers(kind, name):
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a
     model never runs.
     """
-    with as_plain_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
-                        "hub, download them again, or choose another model."):
+    with as_user_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
+                       "hub, download them again, or choose another model."):
         network, report = kind.from_pretrained(
             name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=True
         )
@@ -180,13 +180,14 @@ def _from_transformers(kind, name):
 
 
 def load_with_head(name, part=None):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair,
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of
+    generator and discriminator,
     or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
     (any masked language
     model), or None: the discriminator if there is one.
-    Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize
+    Raises UserError for a model that is missing, or whose weights lack the head, which transformers would initialize
     randomly.
     """
     if name.endswith(".pth"):
@@ -194,14 +195,14 @@ def load_with_head(name, part=None):
         checkpoint = load_pretraining_checkpoint(path)
         part = part or parts_of(checkpoint)[-1]
         if part not in parts_of(checkpoint):
-            raise PlainError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
+            raise UserError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
         hf_tokenizer = tokenizer_of(checkpoint)
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
         if part not in inside:
-            raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one "
-                             f"training.{_ADVICE if part == 'generator' else ''}")
+            raise UserError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one "
+                            f"training.{_ADVICE if part == 'generator' else ''}")
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
@@ -209,13 +210,13 @@ def load_with_head(name, part=None):
     if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
-        raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
-                         "folder from export_hf or convert_tf, or a hub id such as "
-                         f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
+        raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
+                        "folder from export_hf or convert_tf, or a hub id such as "
+                        f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
-        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
-                         f"model in its folder.")
+        raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
+                        f"model in its folder.")
     check_vocabulary(hf_tokenizer, network, name)
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
@@ -225,7 +226,7 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 
     make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator
     alone.
-    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not
+    Raises UserError for networks that are missing, of another size, too short for max_length tokens, or that was not
     trained with the parameters that `tying` shares (F24).
     """
     discriminator = load_with_head(name, "discriminator").network
@@ -238,8 +239,8 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
         for key, value in trained[part].state_dict().items():
             # one may have been stored in half precision
             if not torch.allclose(value, module.state_dict()[key], rtol=.01, atol=1e-4):
-                raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
-                                 f"generator and a discriminator of one run with tying={tying!r}.")
+                raise UserError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
+                                f"generator and a discriminator of one run with tying={tying!r}.")
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
     return generator, discriminator
@@ -255,7 +256,7 @@ def parts_of(checkpoint):
 def network_of(checkpoint, part, path):
     """The 'generator' or 'discriminator' of a pretraining checkpoint, with its trained weights, in evaluation mode.
 
-    path: of the checkpoint, for the message of a PlainError.
+    path: of the checkpoint, for the message of a UserError.
     """
     network = build_network(part, config_of(checkpoint, part, path))
     load_weights(network, with_prefix(checkpoint["model"], f"{part}."), path)
@@ -269,21 +270,21 @@ def with_prefix(weights, prefix):
 
 def config_of(checkpoint, part, path):
     """The transformers configuration of the 'generator', 'discriminator' or finetuned 'encoder' of a checkpoint."""
-    with as_plain_error(f"Cannot read the configuration of the {part} in {str(path)!r} ({{error}}). Use another "
-                        f"checkpoint."):
+    with as_user_error(f"Cannot read the configuration of the {part} in {str(path)!r} ({{error}}). Use another "
+                       f"checkpoint."):
         return AutoConfig.for_model(**checkpoint[f"{part}_config"])
 
 
 def load_weights(network, weights, path):
-    """Load a state_dict; PlainError with the path of the checkpoint if it does not fit the network."""
-    with as_plain_error(f"The weights in {str(path)!r} do not fit their configuration ({{error}}). Use another "
-                        f"checkpoint.", RuntimeError):
+    """Load a state_dict; UserError with the path of the checkpoint if it does not fit the network."""
+    with as_user_error(f"The weights in {str(path)!r} do not fit their configuration ({{error}}). Use another "
+                       f"checkpoint.", RuntimeError):
         network.load_state_dict(weights)
 
 
 def _check_size(name, config, size):
-    """PlainError for a model with the shape of another recipe, whose learning rates would be wrong."""
+    """UserError for a model with the shape of another recipe, whose learning rates would be wrong."""
     fitting = sizes_of(config)
     if fitting and size not in fitting:
-        raise PlainError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
-                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
+        raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
+                        f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")

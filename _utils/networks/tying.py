@@ -3,7 +3,7 @@ embeddings.
 """
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.recipes import TYINGS
 
 # Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
@@ -33,7 +33,7 @@ def tie_output(network):
 
 
 def check_tying(generator, discriminator, tying):
-    """Raise PlainError unless the parameters that `tying` shares have the same names and shapes in both networks."""
+    """Raise UserError unless the parameters that `tying` shares have the same names and shapes in both networks."""
     source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
     for part in TYINGS[tying]:
         # a projection that `tying` only implies may be missing in both
@@ -42,27 +42,27 @@ def check_tying(generator, discriminator, tying):
 
 
 def check_tied_output(network, name):
-    """PlainError if a trained masked language model has an output layer of its own, which tying would overwrite.
+    """UserError if a trained masked language model has an output layer of its own, which tying would overwrite.
 
     name: of the model, for the message.
     """
     if not torch.equal(network.get_output_embeddings().weight, network.get_input_embeddings().weight):
-        raise PlainError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), "
-                         "but here they are one matrix. Choose a masked language model that was trained with tied "
-                         "embeddings.")
+        raise UserError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), "
+                        "but here they are one matrix. Choose a masked language model that was trained with tied "
+                        "embeddings.")
 
 
 def _check_same(source, target, part, tying):
-    """PlainError if a module is missing, or if both differ in the names or shapes of their parameters."""
+    """UserError if a module is missing, or if both differ in the names or shapes of their parameters."""
     for name, module in (("generator", source), ("discriminator", target)):
         if module is None:
-            raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another "
-                             "tying, or an encoder such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
+            raise UserError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another "
+                            "tying, or an encoder such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
     source_shapes, target_shapes = (
         {name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target)
     )
     if differing := source_shapes.items() ^ target_shapes.items():
         name, _ = min(differing)
-        raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
-                         f"discriminator and {source_shapes.get(name)} in the generator. Choose another tying or "
-                         "networks of the same size.")
+        raise UserError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
+                        f"discriminator and {source_shapes.get(name)} in the generator. Choose another tying or "
+                        "networks of the same size.")

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import check_length, make_networks
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.new_tokens import add_tokens
@@ -55,7 +55,7 @@ class Objective:
         return all(c.get(key) == value for key, value in self.selected_by.items())
 
     def derive(self, c):
-        """The configuration with values that this objective determines; PlainError for those that contradict it."""
+        """The configuration with values that this objective determines; UserError for those that contradict it."""
         return c
 
     def defaults(self, c):
@@ -63,16 +63,16 @@ class Objective:
         return {"disc_weight": self.disc_weight or RECIPES[c.size].disc_weight}
 
     def check(self, c):
-        """PlainError for values that contradict each other."""
+        """UserError for values that contradict each other."""
         if not (c.discriminator or RECIPES[c.size].discriminator):
-            raise PlainError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set "
-                             "discriminator or choose another size.")
+            raise UserError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set "
+                            "discriminator or choose another size.")
 
     # Continued pretraining
 
     continues_pairs = True
     pair_lr_divisor = 10  # of the recipe's learning rate
-    # Keys that a trained pair determines.
+    # Keys that trained networks determines.
     of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
 
     # Networks
@@ -88,9 +88,9 @@ class Objective:
         return make_networks(self.shapes(recipe), sources, vocab_size, pad_token_id, recipe.initializer_range)
 
     def trained(self, c):
-        """The networks of a trained pair to continue from; None: fresh ones, which have been checked.
+        """The networks of trained networks to continue from; None: fresh ones, which have been checked.
 
-        Raises PlainError for what would fail later.
+        Raises UserError for what would fail later.
         """
         if is_pair(c.initial_weights):
             return self.load_pair(c)
@@ -103,7 +103,7 @@ class Objective:
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
 
     def check_networks(self, c):
-        """PlainError, without allocating weights, for networks that cannot be built, tied, or are too short."""
+        """UserError, without allocating weights, for networks that cannot be built, tied, or are too short."""
         with torch.device("meta"):
             networks = self.fresh(c, vocab_size=30_522)
         if len(networks) > 1:
@@ -112,7 +112,7 @@ class Objective:
             check_length(network, c.max_length, f"the {network.config.model_type} network")
 
     def adds_tokens(self, c):
-        """Whether the vocabulary is that of a trained pair with more tokens."""
+        """Whether the vocabulary is that of trained networks with more tokens."""
         return is_pair(c.initial_weights) and c.vocab != c.initial_weights
 
     def fit_vocabulary(self, c, networks, hf_tokenizer):

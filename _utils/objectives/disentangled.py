@@ -18,7 +18,7 @@ class DisentangledModel(FastELECTRA):
     def __init__(self, *args):
         super().__init__(*args)
         own, shared = self.discriminator.get_input_embeddings(), self.generator.get_input_embeddings()
-        own.weight.data -= shared.weight.data  # zero, or the difference of a trained pair
+        own.weight.data -= shared.weight.data  # zero, or the difference of trained networks
         own.register_forward_hook(lambda _, inputs, output: output + F.embedding(inputs[0], shared.weight.detach()))
 
     def saved_networks(self):

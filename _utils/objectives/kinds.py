@@ -1,7 +1,7 @@
 """The objectives, and which one a configuration or a finished run has."""
 from functools import partial
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.objectives.adversarial import Adversarial
 from _utils.objectives.all_tokens_mlm import AllTokensMLM
 from _utils.objectives.base import Objective
@@ -61,9 +61,9 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
 
 
 def check_fills_masks(name, loaded):
-    """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
+    """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
     objective = named(name_of_run(loaded.run, [loaded.part]))
     if objective and not objective.fills_masks:
-        raise PlainError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
-                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "
-                         "discriminator.")
+        raise UserError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
+                        "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "
+                        "discriminator.")

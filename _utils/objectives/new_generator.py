@@ -1,7 +1,7 @@
 """A new generator for a trained discriminator, which stays as it is, to continue their training afterwards."""
 from functools import partial
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import is_pair, load_pair
 from _utils.networks.tying import check_tying, shared_modules
@@ -17,12 +17,12 @@ class NewGenerator(Objective):
     def check(self, c):
         super().check(c)
         if not is_pair(c.initial_weights):
-            raise PlainError("new_generator=True trains a generator for a trained discriminator, but "
-                             f"initial_weights={c.initial_weights!r} is not one. Set initial_weights to one, or leave "
-                             "new_generator out.")
+            raise UserError("new_generator=True trains a generator for a trained discriminator, but "
+                            f"initial_weights={c.initial_weights!r} is not one. Set initial_weights to one, or leave "
+                            "new_generator out.")
         if c.vocab != c.initial_weights:
-            raise PlainError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which "
-                             f"vocab={c.vocab!r} contradicts. Remove vocab.")
+            raise UserError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which "
+                            f"vocab={c.vocab!r} contradicts. Remove vocab.")
 
     def load_pair(self, c):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying, make_generator=partial(fresh_generator, c))

@@ -1,8 +1,8 @@
 """What Replace MLM and All-Tokens MLM share: the second network is a masked language model."""
 from dataclasses import replace
 
-from _utils.networks.fast import GatheredPositions
 from _utils.networks.fast_electra import FastELECTRA
+from _utils.networks.faster_layers import GatheredPositions
 from _utils.networks.tying import tie_output
 from _utils.objectives.base import Objective
 

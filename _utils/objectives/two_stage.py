@@ -6,11 +6,11 @@ import gc
 
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
-from _utils.runs.log import Run
+from _utils.runs.log import RunFolder
 from _utils.runs.resume import check_same_vocabulary, is_finished
 
 
@@ -26,8 +26,8 @@ class TwoStage(Objective):
 
     def derive(self, c):
         if c.minutes:
-            raise PlainError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
-                             f"objective={self.name}. Leave out one of them.")
+            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
+                            f"objective={self.name}. Leave out one of them.")
         return c.unless_given({"tying": "none"})
 
     def defaults(self, c):
@@ -36,7 +36,7 @@ class TwoStage(Objective):
     def check(self, c):
         super().check(c)
         if c.two_stage_steps >= c.steps:
-            raise PlainError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
+            raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 
     def first_stage(self, c, processes, pretrain):
         """The first stage is a run of its own, <base_run_name>_generator, which may also be resumed."""
@@ -44,12 +44,12 @@ class TwoStage(Objective):
         name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
         first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),
                              "stop_at": None})
-        if not is_finished(first, Run(name, c.seed)):
+        if not is_finished(first, RunFolder(name, c.seed)):
             pretrain(first, processes)
         gc.collect()  # the learner is part of a reference cycle
         torch.cuda.empty_cache()  # the second stage measures the free memory
         processes.wait()  # until the main process has saved the generator
-        rest, generator = c.steps - steps, str(Run(name, c.seed).milestone(100.))
+        rest, generator = c.steps - steps, str(RunFolder(name, c.seed).milestone(100.))
         return c.copy_with({"initial_weights": generator, "steps": rest, "warmup_steps": warmup(rest)})
 
     def trained(self, c):

@@ -10,5 +10,5 @@ from _utils.runs.checkpoints import (
     versions,
 )
 from _utils.runs.files import code_key
-from _utils.runs.log import Run, RunLog, locked, open_log, read_metrics, upload
+from _utils.runs.log import RunFolder, RunLog, locked, open_log, read_metrics, upload
 from _utils.runs.resume import check_same_data, check_same_vocabulary, is_finished, original_code, resume

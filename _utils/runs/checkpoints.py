@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from _utils.errors import PlainError, as_plain_error, one_line
+from _utils.errors import UserError, as_user_error, one_line
 
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 
@@ -78,10 +78,10 @@ def write_atomically(path, write):
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_name(path)
     try:
-        with as_plain_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
-                            f"command; files saved "
+        with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
+                           f"command; files saved "
                             # torch.save raises RuntimeError when the disk is full
-                            "earlier are intact.", (OSError, RuntimeError)):
+                           "earlier are intact.", (OSError, RuntimeError)):
             with open(unfinished, "wb") as file:
                 write(file)
                 file.flush()
@@ -109,25 +109,25 @@ def unfinished_name(path):
 
 
 def find_checkpoint(name, folder="checkpoints/pretrain"):
-    """Path of a checkpoint given by its name in `folder` or by its path. Raises PlainError if it does not exist."""
+    """Path of a checkpoint given by its name in `folder` or by its path. Raises UserError if it does not exist."""
     for path in (Path(folder) / name, Path(name)):
         if path.is_file():
             return path
     if Path(name).is_dir():
-        raise PlainError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
+        raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
-    raise PlainError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
-                     f"{', '.join(newest) or 'none'}). Choose another, or create it with python pretrain.py or "
-                     "finetune.py (quickstart=True for those of the quickstart).")
+    raise UserError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
+                    f"{', '.join(newest) or 'none'}). Choose another, or create it with python pretrain.py or "
+                    "finetune.py (quickstart=True for those of the quickstart).")
 
 
 def load_pretraining_checkpoint(path):
-    """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
+    """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises UserError for any other kind."""
     checkpoint = load_checkpoint(path)
     if not is_pretrained(checkpoint):
-        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
-                         "pretraining). Choose one from checkpoints/pretrain/, or convert it to a transformers folder "
-                         "with python -m _utils export_hf or python -m _utils convert_tf.")
+        raise UserError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
+                        "pretraining). Choose one from checkpoints/pretrain/, or convert it to a transformers folder "
+                        "with python -m _utils export_hf or python -m _utils convert_tf.")
     return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
 
 
@@ -152,14 +152,14 @@ class _Inert:
     """Stands in for fastcore's L in optimizer states saved by electra_pytorch, which are read but not used."""
 
 
-class DamagedCheckpoint(PlainError):
+class DamagedCheckpoint(UserError):
     """The bytes of the file are not those that were written."""
 
 
 def load_checkpoint(path, mmap=False):
     """Load a checkpoint to the CPU. It is untrusted data: no code in it is run.   mmap: memory-map its tensors.
 
-    Raises DamagedCheckpoint if the file is damaged or contains anything but data, and PlainError if it is missing or
+    Raises DamagedCheckpoint if the file is damaged or contains anything but data, and UserError if it is missing or
     cannot be read.
     """
     is_zip = zipfile.is_zipfile(path)  # electra_pytorch's older ones are not
@@ -172,7 +172,7 @@ def load_checkpoint(path, mmap=False):
         # EINVAL: a damaged directory of the zip points before the start of the file.
         temporary = (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
-        raise (DamagedCheckpoint if is_damaged else PlainError)(
+        raise (DamagedCheckpoint if is_damaged else UserError)(
             f"Cannot read the checkpoint {str(path)!r} ({one_line(error)}). " + (
                 "It is damaged, was not written by this project, or contains more than data. Use another one, or copy "
                 "it again."
@@ -181,20 +181,20 @@ def load_checkpoint(path, mmap=False):
 
 
 def check_writable(*folders):
-    """Raise PlainError if files cannot be written to these folders, which need not exist yet."""
+    """Raise UserError if files cannot be written to these folders, which need not exist yet."""
     for folder in map(Path, folders):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
-                             "permission is denied. Move the file, or start in another folder.")
+            raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
+                            "permission is denied. Move the file, or start in another folder.")
 
 
 def check_output(option, path, suffix):
-    """PlainError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
+    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
     or another.
     """
     if not path.endswith(suffix):
-        raise PlainError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
+        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
     check_writable(Path(path).parent)
 
 

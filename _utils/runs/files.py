@@ -6,7 +6,7 @@ from pathlib import Path
 
 import xxhash
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 EXPLORING = "active-ipynb"  # tag of the cells of a notebook that are left out of its script
 
@@ -66,19 +66,19 @@ def file_chunks(path):
 def read_text(path, advice):
     """The text of a UTF-8 file, with or without a byte order mark.
 
-    PlainError, with the line and `advice`, for another encoding.
+    UserError, with the line and `advice`, for another encoding.
     """
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[:error.start].count(b"\n") + 1
-        raise PlainError(f"{path}, line {line} is not UTF-8 text. {advice}") from None
+        raise UserError(f"{path}, line {line} is not UTF-8 text. {advice}") from None
 
 
 def read_json_lines(path, advice):
     """[(place, object)] of a file with one JSON object per line, e.g. ("line 3", {...}); empty lines are skipped.
 
-    Raises PlainError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or
+    Raises UserError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or
     contains half of a surrogate pair, which cannot be written to a file again.
     """
     objects = []
@@ -89,8 +89,8 @@ def read_json_lines(path, advice):
                 if "\\u" in line:
                     json.dumps(found, ensure_ascii=False).encode()
             except (ValueError, RecursionError) as error:
-                raise PlainError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
+                raise UserError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
             if not isinstance(found, dict):
-                raise PlainError(f"{path}, line {number} is not a JSON object. {advice}")
+                raise UserError(f"{path}, line {number} is not a JSON object. {advice}")
             objects.append((f"line {number}", found))
     return objects

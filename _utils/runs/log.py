@@ -12,7 +12,7 @@ from pathlib import Path
 import fsspec
 from filelock import FileLock, Timeout
 
-from _utils.errors import as_plain_error, one_line
+from _utils.errors import as_user_error, one_line
 from _utils.runs.checkpoints import versions
 from _utils.runs.files import read_json_lines
 
@@ -98,7 +98,7 @@ class RunLog:
 
 
 def open_log(run, config, checkpoint, facts):
-    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint.
+    """RunLog of a RunFolder that starts (an earlier one of its name is archived), or that is resumed from a checkpoint.
     facts: for RunLog.
     """
     if checkpoint is None:
@@ -108,13 +108,13 @@ def open_log(run, config, checkpoint, facts):
 
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
-    """Context in which no other process can train the run of this folder; raises PlainError if one does. A kill
+    """Context in which no other process can train the run of this folder; raises UserError if one does. A kill
     releases the lock.
 
     name_key: the configuration key that names a run, for the error message.
     """
-    with as_plain_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
-                        f"{name_key}.", Timeout):
+    with as_user_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
+                       f"{name_key}.", Timeout):
         lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
     with lock:
         yield
@@ -123,16 +123,16 @@ def locked(folder, name_key="base_run_name"):
 def read_metrics(path, split):
     """The rows of one split in a metrics.jsonl, as dictionaries.
 
-    Raises PlainError naming a line that is not a row of metrics.
+    Raises UserError naming a line that is not a row of metrics.
     """
     return [row for _, row in read_json_lines(path, "Delete that line.") if row.get("split") == split]
 
 
-# The name of a milestone, as `Run.milestone` writes it: the percentage may be 25.0 or 2.5e-05.
+# The name of a milestone, as `RunFolder.milestone` writes it: the percentage may be 25.0 or 2.5e-05.
 MILESTONE = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>\d+(\.\d+)?(e-\d+)?)%")
 
 
-class Run:
+class RunFolder:
     """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
 
     def __init__(self, base_run_name, seed):
@@ -179,8 +179,8 @@ def upload(path, where):
 
 
 def check_address(where):
-    """Raise PlainError for an address of an unknown kind or whose package is not installed."""
+    """Raise UserError for an address of an unknown kind or whose package is not installed."""
     if isinstance(where, str):
-        with as_plain_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
-                            "package for this kind of address.", (ImportError, ValueError)):
+        with as_user_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
+                           "package for this kind of address.", (ImportError, ValueError)):
             fsspec.get_filesystem_class(fsspec.utils.get_protocol(where))

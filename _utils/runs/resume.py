@@ -1,7 +1,7 @@
 """The checkpoint that a pretraining run is resumed from, after a kill, a crash or Ctrl-C."""
 import contextlib
 
-from _utils.errors import PlainError, is_first_process
+from _utils.errors import UserError, is_first_process
 from _utils.recipes import warmup_in_steps
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint, with_newer_keys
 
@@ -24,7 +24,7 @@ def save_resume_checkpoint(folder, content):
 def find_resume_checkpoint(folder):
     """The newest undamaged checkpoint to resume from, with its tensors memory-mapped; None if the folder has none.
 
-    Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a
+    Raises UserError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a
     damaged one is renamed.
     """
     paths = sorted(folder.glob("resume*.pth"))  # resume.pth sorts before resume_before.pth
@@ -45,10 +45,11 @@ def find_resume_checkpoint(folder):
 
 
 def resume(config, run):
-    """(configuration, checkpoint to resume from, or None) of a Run; the configuration takes over what the run chose for
+    """(configuration, checkpoint to resume from, or None) of a RunFolder; the configuration takes over what the run
+    chose for
     its hardware.
 
-    Raises PlainError if the run has another configuration, or if it is complete and its checkpoint to resume from was
+    Raises UserError if the run has another configuration, or if it is complete and its checkpoint to resume from was
     deleted.
     """
     if not config.resume:
@@ -56,16 +57,17 @@ def resume(config, run):
     if checkpoint := find_resume_checkpoint(run.folder):
         config = _with_choices_of(checkpoint["config"], config, run)
     elif run.milestone(100.).exists():
-        raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth "
-                         "was deleted. Set resume=False to train it again (the earlier run is archived), or choose "
-                         "another base_run_name.")
+        raise UserError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth "
+                        "was deleted. Set resume=False to train it again (the earlier run is archived), or choose "
+                        "another base_run_name.")
     return config, checkpoint
 
 
 def is_finished(config, run):
-    """Whether a Run is complete and its checkpoints to resume from are gone or damaged: its last milestone is left.
+    """Whether a RunFolder is complete and its checkpoints to resume from are gone or damaged: its last milestone is
+    left.
 
-    Raises PlainError if it was trained with another configuration.
+    Raises UserError if it was trained with another configuration.
     """
     if not config.resume or not run.milestone(100.).exists():
         return False
@@ -77,7 +79,10 @@ def is_finished(config, run):
 
 
 def _with_choices_of(original, config, run):
-    """The configuration with what a Run chose, which is in `original`. PlainError for settings that must not differ."""
+    """The configuration with what a RunFolder chose, which is in `original`.
+
+    UserError for settings that must not differ.
+    """
     original = with_newer_keys(original)
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
@@ -90,8 +95,8 @@ def _with_choices_of(original, config, run):
               if key not in MAY_DIFFER and (value or original.get(key)) and original.get(key) != value]
     if differ:
         was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
-        raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
-                         f"resume it, {_OTHERWISE}")
+        raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
+                        f"resume it, {_OTHERWISE}")
     return config
 
 
@@ -108,14 +113,14 @@ def original_code(checkpoint, now):
 
 
 def check_same_data(checkpoint, data, folder):
-    """Raise PlainError if the vocabulary or the text changed. data: {name: what identifies it}."""
+    """Raise UserError if the vocabulary or the text changed. data: {name: what identifies it}."""
     if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
-        raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. "
-                         f"Restore what was there, {_OTHERWISE}")
+        raise UserError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. "
+                        f"Restore what was there, {_OTHERWISE}")
 
 
 def check_same_vocabulary(path, hf_tokenizer):
-    """Raise PlainError if a pretraining checkpoint has another vocabulary than the tokenizer."""
+    """Raise UserError if a pretraining checkpoint has another vocabulary than the tokenizer."""
     if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
-        raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
-                         f"the text, the text; {_OTHERWISE}")
+        raise UserError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
+                        f"the text, the text; {_OTHERWISE}")

@@ -75,21 +75,22 @@ class Task(Description):
     read_file: ClassVar = staticmethod(read_table)
 
     @classmethod
-    def from_files(cls, given, tables, reason=""):
+    def from_files(cls, definition, tables, reason=""):
         """TaskData of an own task.
 
-        given: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: for the kind.
-        Raises PlainError, with file, line and column where possible, for what does not fit.
+        definition: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: for the
+        kind.
+        Raises UserError, with file, line and column where possible, for what does not fit.
         """
-        return own_tables.load(cls, given, tables, reason)
+        return own_tables.load(cls, definition, tables, reason)
 
     @classmethod
-    def columns_of(cls, given, tables):
-        """(columns of the texts, columns of the labels). tables: {split: Table}. PlainError for what does not fit."""
-        return own_tables.columns_of(given, tables)
+    def columns_of(cls, definition, tables):
+        """(columns of the texts, columns of the labels). tables: {split: Table}. UserError for what does not fit."""
+        return own_tables.columns_of(definition, tables)
 
     @classmethod
-    def labels_of(cls, tables, texts, columns, given):
+    def labels_of(cls, tables, texts, columns, definition):
         """(column of the labels, {split: Series of all its labels as strings}, [notices], {more fields of the Task}).
 
         Replaces the tables whose labels have to be converted. tables: {split: Table}.   columns: of the labels.
@@ -97,11 +98,11 @@ class Task(Description):
         return columns[0], own_tables.labels_by_split(tables, columns[0]), [], {}
 
     @classmethod
-    def fields_of(cls, given, labels):
-        """{field: value} that follow from labels, {split: Series of strings}. PlainError for those that do not fit."""
-        names = own_tables.class_names(labels["train"], given)
-        own_tables.check_share_of_classes(labels["train"], names, given)
-        return own_tables.class_fields(given, names, labels["train"])
+    def fields_of(cls, definition, labels):
+        """{field: value} that follow from labels, {split: Series of strings}. UserError for those that do not fit."""
+        names = own_tables.class_names(labels["train"], definition)
+        own_tables.check_share_of_classes(labels["train"], names, definition)
+        return own_tables.class_fields(definition, names, labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -194,7 +195,7 @@ class Task(Description):
                 "window_stride": c.window_stride, "wsc_trick": False}
 
     def check_pretrained(self, pretrained):
-        """PlainError if the network of this task cannot be built on the Pretrained."""
+        """UserError if the network of this task cannot be built on the Pretrained."""
 
     def sample(self, rows, n=1000):
         """The texts of the first n rows of a Dataset."""
@@ -344,7 +345,7 @@ class Task(Description):
     # The command `predict`
 
     def check_predictable(self, checkpoint):
-        """PlainError if `predict` cannot read texts for this kind of task."""
+        """UserError if `predict` cannot read texts for this kind of task."""
 
     def with_texts(self, table):
         """The Table of a file for `predict` with the columns of the texts as training had them."""

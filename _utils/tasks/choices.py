@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score
 from torch import nn
 from transformers import AutoModelForMultipleChoice
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.cells import as_label, shortened
@@ -39,34 +39,39 @@ class Choices(Task):
     transformers_class: ClassVar = AutoModelForMultipleChoice
 
     @classmethod
-    def columns_of(cls, given, tables):
+    def columns_of(cls, definition, tables):
         """As `Task.columns_of`, with those of the choices after those of the texts.
 
-        given["choices"] becomes a list of columns.
+        definition["choices"] becomes a list of columns.
         """
         for key in ("class_weights", "positive"):
-            if given[key] is not None:
-                raise PlainError(f"{key!r} does not apply to choices. Leave it out of the task {given['name']!r}.")
-        choices = given["choices"]
+            if definition[key] is not None:
+                raise UserError(f"{key!r} does not apply to choices. Leave it out of the task {definition['name']!r}.")
+        choices = definition["choices"]
         if not choices:
-            raise PlainError(f"The task {given['name']!r} needs 'choices': the column of lists of the choices, or a "
-                             "list of columns.")
+            raise UserError(
+                f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or a "
+                "list of columns."
+            )
         for table in tables.values():
-            check_columns(table, choices, f"Set 'choices' of the task {given['name']!r} to columns of its files.")
-        texts = given["text"] or [column for column in tables["train"].rows
-                                  if column not in (*choices, *(given["label"] or ["label"]), given["groups"])]
-        texts, label = columns_of(given | {"text": texts}, tables)
+            check_columns(table, choices, f"Set 'choices' of the task {definition['name']!r} to columns of its files.")
+        texts = definition["text"] or [
+            column
+            for column in tables["train"].rows
+            if column not in (*choices, *(definition["label"] or ["label"]), definition["groups"])
+        ]
+        texts, label = columns_of(definition | {"text": texts}, tables)
         if len(choices) == 1:
-            given["choices"] = _divide(tables, choices[0])
-        return [*texts, *given["choices"]], label
+            definition["choices"] = _divide(tables, choices[0])
+        return [*texts, *definition["choices"]], label
 
     @classmethod
-    def labels_of(cls, tables, texts, columns, given):
+    def labels_of(cls, tables, texts, columns, definition):
         """As `Task.labels_of`.
 
         A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0.
         """
-        [label], choices = columns, given["choices"]
+        [label], choices = columns, definition["choices"]
         n, found = len(choices), set(labels_in(tables["train"], label).map(as_label))
         for positions in (range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]):
             names = tuple(map(str, positions))
@@ -80,7 +85,7 @@ class Choices(Task):
         return label, labels_by_split(tables, label), notices, {"labels": names}
 
     @classmethod
-    def fields_of(cls, given, labels):
+    def fields_of(cls, definition, labels):
         return {}
 
     @classmethod
@@ -151,7 +156,7 @@ class Choices(Task):
 def _divide(tables, column):
     """Replace a column of lists in {split: Table} by columns for each item; returns their names.
 
-    PlainError for other cells.
+    UserError for other cells.
     """
     n = tables["train"].rows[column].map(lambda cell: len(cell) if isinstance(cell, list) else 0).mode()[0]
     tables |= {split: _with_items(table, column, n) for split, table in tables.items()}
@@ -165,7 +170,7 @@ def _names_of_items(column, n):
 def _with_items(table, column, n):
     """The Table with a column for each of the n items of the lists in a column.
 
-    PlainError if the column has no such lists.
+    UserError if the column has no such lists.
     """
     lists, problems = table.rows[column], dict(table.problems)
     for place, cell in lists.items():
@@ -173,8 +178,8 @@ def _with_items(table, column, n):
             problem = f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices"
             problems.setdefault(place, problem)
     if n < 2 or len(problems) == len(lists):
-        raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example "
-                         f"{lists.iloc[0]!r:.60}. Write lists, or set 'choices' to several columns.")
+        raise UserError(f"{table.source}: the column {column!r} has no lists of choices, but for example "
+                        f"{lists.iloc[0]!r:.60}. Write lists, or set 'choices' to several columns.")
     items = {}
     for i, name in enumerate(_names_of_items(column, n)):
         items[name] = ["" if place in problems else cell[i] for place, cell in lists.items()]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from _utils.config import MyConfig
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.tasks.base import Task
 from _utils.tasks.glue import TASKS
@@ -43,25 +43,25 @@ _KEYS = {
 _OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
 
 
-def complete_own_task(given):
+def complete_own_task(definition):
     """The dictionary of an own task with all keys: defaults for missing ones, lists for text and metrics.
 
-    Raises PlainError for an unknown key or value, and for the name of a GLUE task. No file is read.
+    Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
     defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
-    values = defaults | {key: value for key, value in given.items() if value is not None}
+    values = defaults | {key: value for key, value in definition.items() if value is not None}
     if values["train"] is None:
-        raise PlainError(f"The task {given} has no training file. Set 'train' to {accepted(_KEYS['train'])}.")
+        raise UserError(f"The task {definition} has no training file. Set 'train' to {accepted(_KEYS['train'])}.")
     task = MyConfig(values, _OPTIONAL_KEYS)
     path = Path(task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
     if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
-        raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a "
-                         "task of that name. Set 'name' to another one.")
+        raise UserError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a "
+                        "task of that name. Set 'name' to another one.")
     if task.groups is not None and isinstance(task.dev, str):
-        raise PlainError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
-                         f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
+        raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
+                        f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
     return dict(task)
 
 
@@ -76,29 +76,30 @@ def question_task(name, folder):
     return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
-def load_own_task(given):
+def load_own_task(definition):
     """TaskData of an own task.
 
-    given: from `complete_own_task`. Raises PlainError for missing files and as `Task.from_files`.
+    definition: from `complete_own_task`. Raises UserError for missing files and as `Task.from_files`.
     """
-    given = dict(given)
-    files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
+    definition = dict(definition)
+    files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
     for path in files.values():
         if not Path(path).is_file():
-            raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
-    if given["kind"] != "questions" and (given["questions"] or is_question_file(given["train"])):
-        raise PlainError(f"{given['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
-                         f"'questions' of the task {given['name']!r}, and leave 'text' and 'label' out; for another "
-                         "kind, leave 'questions' out.")
-    kind, reason = KINDS.get(given["kind"]), ""
+            raise UserError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
+    if definition["kind"] != "questions" and (definition["questions"] or is_question_file(definition["train"])):
+        raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
+                        f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out; for "
+                        f"another "
+                        "kind, leave 'questions' out.")
+    kind, reason = KINDS.get(definition["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
     if kind is None:
-        name, reason = kind_of(tables["train"], *columns_of(given, tables), given["separator"])
+        name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
         kind = KINDS[name]
     for other in KINDS.values():
         for key in other.keys.keys() - kind.keys.keys():
-            if given[key] is not None:
-                raise PlainError(f"{key!r} needs 'kind': {other.kind!r}, but the task {given['name']!r} is "
-                                 f"{kind.kind}. Set 'kind', or leave {key!r} out.")
-    return kind.from_files(given, tables, reason)
+            if definition[key] is not None:
+                raise UserError(f"{key!r} needs 'kind': {other.kind!r}, but the task {definition['name']!r} is "
+                                f"{kind.kind}. Set 'kind', or leave {key!r} out.")
+    return kind.from_files(definition, tables, reason)

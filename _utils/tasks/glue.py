@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.hub import load_split
 from _utils.tasks.base import Task
 from _utils.tasks.regression import Regression
@@ -108,13 +108,13 @@ def as_task(task):
 def load_task(task, glue_dir=None, splits=None):
     """TaskData of a Task or its name; glue_dir=None reads the hub. splits: names of the splits to read, None: all.
 
-    Raises PlainError if the folder or the hub cannot be read, for a file with other content than its name promises, and
+    Raises UserError if the folder or the hub cannot be read, for a file with other content than its name promises, and
     for a malformed row of a test set, with file and line.
     """
     task = as_task(task)
     if glue_dir is not None and not os.path.isdir(glue_dir):
-        raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE "
-                         "download (with CoLA/, SST-2/ ...), or None to read the hub.")
+        raise UserError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE "
+                        "download (with CoLA/, SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
     for split in splits or task.official_rows:
         names = task.texts if is_test(split) else (*task.texts, "label")
@@ -138,9 +138,9 @@ def load_task(task, glue_dir=None, splits=None):
 
 def _read_hub(task, split):
     """Table of a split on the hub."""
-    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the "
-                        "connection and rerun, or set glue_dir=PATH to a GLUE download, or try it without one: "
-                        "python finetune.py quickstart=True"):
+    with as_user_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the "
+                       "connection and rerun, or set glue_dir=PATH to a GLUE download, or try it without one: "
+                       "python finetune.py quickstart=True"):
         on_hub = load_split(HUB_GLUE, task.name, split)
     rows = on_hub.to_pandas().rename("row {}".format)
     if labels := getattr(on_hub.features["label"], "names", None):

@@ -1,5 +1,5 @@
 """The kind of an own task, where it is guessed from the training labels."""
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.cells import as_label, items, numbers_in
 from _utils.tasks.spans import is_nested
 from _utils.tasks.table_files import labels_in
@@ -13,7 +13,7 @@ def kind_of(table, texts, columns, separator):
     Several columns are several labels. Character spans are tags, and so are lists if they are as long as the lists of
     words; other lists are several labels. Numbers are scores if some have a fraction; if less than a tenth of the
     labels are not numbers, their rows are malformed. Strings with the separator are several labels, and anything else
-    is a class. PlainError if the kind depends on at most one row in twenty.
+    is a class. UserError if the kind depends on at most one row in twenty.
     """
     if len(columns) > 1:
         return "multilabel", ""
@@ -40,13 +40,13 @@ def kind_of(table, texts, columns, separator):
 
 
 def _reason(table, labels, is_reason, what, kind):
-    """Why labels have a kind; "" if all of them say so. PlainError if few do.
+    """Why labels have a kind; "" if all of them say so. UserError if few do.
 
     is_reason: whether each label is a reason.   what: is true of these.
     """
     n, place = is_reason.sum(), is_reason.idxmax()
     reason = f"{n:,} of {len(labels):,} labels {what}, such as {labels[place]!r:.60} in {place}"
     if is_reason.mean() <= FEW:
-        raise PlainError(f"{table.source}: {reason}, which would make the task {kind}. Set 'kind' to {kind!r} or "
-                         "'classification', or correct these rows.")
+        raise UserError(f"{table.source}: {reason}, which would make the task {kind}. Set 'kind' to {kind!r} or "
+                        "'classification', or correct these rows.")
     return "" if is_reason.all() else reason

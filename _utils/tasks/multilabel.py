@@ -8,7 +8,7 @@ import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
@@ -28,14 +28,14 @@ class MultiLabel(Task):
     problem_type: ClassVar = "multi_label_classification"
 
     @classmethod
-    def labels_of(cls, tables, texts, columns, given):
+    def labels_of(cls, tables, texts, columns, definition):
         """As `Task.labels_of`; the labels of each row become a list, in one more column."""
-        tables |= {split: _with_lists(table, columns, given["separator"]) for split, table in tables.items()}
+        tables |= {split: _with_lists(table, columns, definition["separator"]) for split, table in tables.items()}
         return _LISTS, labels_by_split(tables, _LISTS), [], {}
 
     @classmethod
-    def fields_of(cls, given, labels):
-        return class_fields(given, class_names(labels["train"], given), labels["train"])
+    def fields_of(cls, definition, labels):
+        return class_fields(definition, class_names(labels["train"], definition), labels["train"])
 
     def parse_labels(self, cells):
         ids = self.label_ids
@@ -99,14 +99,14 @@ def _with_lists(table, columns, separator):
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
         for place, labels in lists[lists.map(lambda labels: len(set(labels)) < len(labels))].items():
-            raise PlainError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 "
-                             "for each label, write the names of the labels instead, or a column for each label.")
+            raise UserError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 "
+                            "for each label, write the names of the labels instead, or a column for each label.")
     else:
         marks = table.rows[columns].map(_mark)
         for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
-            raise PlainError(f"{table.source}, {place}: the column {column!r} contains "
-                             f"{table.rows.loc[place, column]!r:.60}. With several columns of labels, each cell is 1 "
-                             "or 0 (or True or False).")
+            raise UserError(f"{table.source}, {place}: the column {column!r} contains "
+                            f"{table.rows.loc[place, column]!r:.60}. With several columns of labels, each cell is 1 "
+                            "or 0 (or True or False).")
         lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 

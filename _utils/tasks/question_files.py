@@ -11,7 +11,7 @@ import datasets
 import fsspec
 import pyarrow.parquet
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 _LONGEST_WORD = 20  # characters
@@ -48,9 +48,9 @@ def read_questions(path):
 
     It also has their id, group (the number of the context), and label: all true texts, none if there is no answer.
     A question is unanswerable if is_impossible is true or, without is_impossible, if its list of answers has no text.
-    Of the answers, training uses the first one. PlainError for another format, and if no context has text.
+    Of the answers, training uses the first one. UserError for another format, and if no context has text.
     """
-    with as_plain_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"):
+    with as_user_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"):
         groups, rows = {}, []  # a context may be in several paragraphs
         for paragraph in _paragraphs(path):
             context = paragraph["context"]
@@ -59,10 +59,10 @@ def read_questions(path):
             rows += [{"group": group, **_row(question, context)} for question in questions]
         table = datasets.Dataset.from_list(rows)
     if not rows:
-        raise PlainError(f"{path} has no question. {_ADVICE}")
+        raise UserError(f"{path} has no question. {_ADVICE}")
     if not any(map(has_text, groups)):
-        raise PlainError(f"{path}: no context has any text, the first one is {rows[0]['context']!r:.60}. "
-                         "Answers are parts of the contexts: write the texts there.")
+        raise UserError(f"{path}: no context has any text, the first one is {rows[0]['context']!r:.60}. "
+                        "Answers are parts of the contexts: write the texts there.")
     return table
 
 
@@ -79,7 +79,7 @@ def _paragraphs(path):
             raise
         found = []
         for number, line in enumerate(content.split("\n"), 1):  # splitlines would also split at U+2028
-            with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Correct or remove it."):
+            with as_user_error(f"{path}, line {number} is not valid JSON ({{error}}). Correct or remove it."):
                 found += [json.loads(line)] if line.strip() else []
     if isinstance(found, dict):
         found = found.get("data", [found])
@@ -95,13 +95,13 @@ def without_unusable(rows, options, path):
     """(Dataset of the questions on which a model can be trained, [notice about the others]).
 
     rows: from `read_questions`.   options: QuestionOptions.   path: of their file, for the message.
-    PlainError if no answer can be used.
+    UserError if no answer can be used.
     """
     reasons = [_reason_to_skip(row, options) for row in rows]
     usable = rows.select([i for i, reason in enumerate(reasons) if not reason])
     if not any(usable["answer"]):
-        raise PlainError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
-                         "'answer_start'.")
+        raise UserError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
+                        "'answer_start'.")
     counts = Counter(filter(None, reasons))
     numbers = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
     return usable, [f"skipped {counts.total():,} of {len(rows):,} training questions: {numbers}"] if counts else []
@@ -121,21 +121,21 @@ def check_evaluated(splits, options, files):
     """[warnings] about questions without an answer in dev and test sets, if the model has to answer each question.
 
     splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   files: {split: path}.
-    PlainError for a dev file without answers, and for questions of a test file with the same id.
+    UserError for a dev file without answers, and for questions of a test file with the same id.
     """
     warnings = []
     for split, path in files.items():
         missing, n = splits[split]["label"][:].count([]), len(splits[split])
         if split == "validation" and missing == n:
-            raise PlainError(f"{path}: no question has an answer, which the evaluation needs. Write them, or leave "
-                             "'dev' out.")
+            raise UserError(f"{path}: no question has an answer, which the evaluation needs. Write them, or leave "
+                            "'dev' out.")
         if split != "train" and 0 < missing < n and not options.has_unanswerable:
             warnings.append(f"warning: {missing:,} of {n:,} questions in {path} have no answer and count as wrong, "
                             "because no training question is unanswerable")
         [(most_common, n_ids)] = Counter(splits[split]["id"]).most_common(1)
         if split == "test" and n_ids > 1:
-            raise PlainError(f"{path}: several questions have the id {most_common!r}. Give each question an 'id' of "
-                             "its own, under which its answer is written.")
+            raise UserError(f"{path}: several questions have the id {most_common!r}. Give each question an 'id' of "
+                            "its own, under which its answer is written.")
     return warnings
 
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 from transformers import AutoModelForQuestionAnswering
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.heads import head_options
@@ -25,9 +25,9 @@ from _utils.tasks.tables import TaskData
 class QuestionOptions:
     """Settings of question answering. The defaults are Google's (F63).
 
-    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is
-    an answer with a layer of its own, else from the scores of [CLS].   answerable_from_start: this layer sees, beside
-    [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
+    joint: predict the end of an answer definition its start, else independently.   answerability: predict whether there
+    is an answer with a layer of its own, else from the scores of [CLS].   answerable_from_start: this layer sees,
+    beside [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
     doc_stride: tokens from the beginning of a span to that of the next one.   max_query_length: tokens of a question;
     the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.   beam: starts per span, and ends
     per start.   na_threshold: null odds above which a question counts as unanswerable.
@@ -72,21 +72,22 @@ class Questions(Task):
     # Tables
 
     @classmethod
-    def from_files(cls, given, tables, reason=""):
+    def from_files(cls, definition, tables, reason=""):
         """As `Task.from_files`. Questions whose answer is not found are not used for training (F54)."""
         for key in "text label groups positive class_weights".split():
-            if given[key] is not None:
-                raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
-        splits, name = dict(tables), given["name"]
-        files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
+            if definition[key] is not None:
+                raise UserError(f"{key!r} does not apply to questions. Leave it out of the task "
+                                f"{definition['name']!r}.")
+        splits, name = dict(tables), definition["name"]
+        files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
         found = {"has_unanswerable": any(splits["train"]["is_impossible"])}
-        options = QuestionOptions(**found | (given["questions"] or {}))
-        splits["train"], skipped = without_unusable(splits["train"], options, given["train"])
+        options = QuestionOptions(**found | (definition["questions"] or {}))
+        splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
         task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True,
-                   metrics=metrics_of(cls, given, ()), score_titles=(("test", f"{name} (test)"),),
+                   metrics=metrics_of(cls, definition, ()), score_titles=(("test", f"{name} (test)"),),
                    test_files={"test": name + cls.suffix} if "test" in splits else {})
         if "validation" not in splits:
-            splits |= split_rows(splits["train"], task, given["dev"])
+            splits |= split_rows(splits["train"], task, definition["dev"])
         found = "some" if options.has_unanswerable else "none"
         notices = [f"questions, {found} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
         notices += check_evaluated(splits, options, {split: files[split] for split in tables})
@@ -97,8 +98,8 @@ class Questions(Task):
         return [*cls.metric_functions]
 
     def parse_texts(self, cells):
-        raise PlainError(f"{self.name!r} answers questions about texts. Set its 'test' to a file in the format of "
-                         "SQuAD, and run python finetune.py with do_finetune=False.")
+        raise UserError(f"{self.name!r} answers questions about texts. Set its 'test' to a file in the format of "
+                        "SQuAD, and run python finetune.py with do_finetune=False.")
 
     # Training
 
@@ -158,8 +159,8 @@ class Questions(Task):
             write_answers(path.parent / folder / path.name, rows["id"][:], values)
 
     def check_predictable(self, checkpoint):
-        raise PlainError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own "
-                         "task, and run python finetune.py with do_finetune=False.")
+        raise UserError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own "
+                        "task, and run python finetune.py with do_finetune=False.")
 
     # transformers
 

@@ -9,7 +9,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import r2_score, root_mean_squared_error
 from torch import nn
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.cells import numbers_in, shortened
 from _utils.tasks.own_tables import MIN_ROWS
@@ -47,16 +47,17 @@ class Regression(Task):
     scale: tuple[float, float] | None = None
 
     @classmethod
-    def fields_of(cls, given, labels):
+    def fields_of(cls, definition, labels):
         scores = numbers_in(labels["train"])
         scores = scores[scores.abs() < np.inf]
         if scores.nunique() < 2:
-            raise PlainError(f"{given['train']}: regression needs different numbers, but the labels are "
-                             f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
+            raise UserError(f"{definition['train']}: regression needs different numbers, but the labels are "
+                            f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
         for key in ("class_weights", "positive"):
-            if given[key]:
-                raise PlainError(f"{key}={given[key]!r} of the task {given['name']!r} needs classes, but the labels "
-                                 "are numbers. Omit it.")
+            if definition[key]:
+                raise UserError(f"{key}={definition[key]!r} of the task {definition['name']!r} needs classes, but the "
+                                f"labels "
+                                "are numbers. Omit it.")
         return {"scale": (float(scores.mean()), float(scores.std(ddof=0)))}
 
     @classmethod

@@ -4,7 +4,7 @@ from typing import NamedTuple
 import pandas as pd
 from tokenizers import Regex, pre_tokenizers
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.table_files import labels_in
 from _utils.tasks.tag_schemes import entities
 
@@ -109,7 +109,7 @@ def spans_of_tags(text, tags):
 def spans_to_tags(tables, text, label):
     """[notices] about labels that are character spans, which become tags of words in {split: Table}; or [].
 
-    text, label: columns. PlainError for lists of something else.
+    text, label: columns. UserError for lists of something else.
     """
     labels = labels_in(tables["train"], label)
     has_spans = labels.map(is_nested).astype(bool)
@@ -134,7 +134,7 @@ def spans_to_tags(tables, text, label):
 def _with_tags(table, text, label):
     """(the Table with tags of the words of each text in place of character spans, {place: Tagged}).
 
-    Rows with other labels are problems of the Table; PlainError if all of them are.
+    Rows with other labels are problems of the Table; UserError if all of them are.
     """
     rows, problems, tagged = table.rows.copy(), dict(table.problems), {}
     for place, words, cell in zip(rows.index, rows[text], rows[label]):
@@ -144,7 +144,7 @@ def _with_tags(table, text, label):
             problems.setdefault(place, f"the column {label!r} contains {error}")
     if not tagged:
         place = next(iter(problems))
-        raise PlainError(f"{table.source}, {place}: {problems[place]}. A span is [start, end, 'label'], in characters "
-                         "from 0, or {'start': 0, 'end': 4, 'label': 'label'}.")
+        raise UserError(f"{table.source}, {place}: {problems[place]}. A span is [start, end, 'label'], in characters "
+                        "from 0, or {'start': 0, 'end': 4, 'label': 'label'}.")
     rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).reindex(rows.index)
     return table._replace(rows=rows, problems=problems), tagged

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import xxhash
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
 from _utils.tasks.predictions import write_rows
@@ -16,36 +16,36 @@ MAJORITY = "majority baseline"  # who made a file that no model predicted
 
 
 def check_tsv(name, content, rows):
-    """Check the bytes of one file, which must have this many rows. Raises PlainError with file and line."""
+    """Check the bytes of one file, which must have this many rows. Raises UserError with file and line."""
     task, _ = SUBMISSION[name]
     header, *lines = content.decode(errors="replace").removesuffix("\n").split("\n")
     if header != "index\tprediction":
-        raise PlainError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {header[:60]!r}.")
+        raise UserError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {header[:60]!r}.")
     for number, line in enumerate(lines):
         index, _, prediction = line.partition("\t")
         if index != str(number):
-            raise PlainError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the "
-                             "test set's order.")
+            raise UserError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the "
+                            "test set's order.")
         if not task.accepts(prediction):
-            raise PlainError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {task.accepted}.")
+            raise UserError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {task.accepted}.")
     if len(lines) != rows:
-        raise PlainError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} "
-                         f"predictions). The official number is {OFFICIAL_ROWS[name]:,}; `python -m _utils "
-                         "glue_submission FILE GLUE_DIR` counts the rows of other tables.")
+        raise UserError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} "
+                        f"predictions). The official number is {OFFICIAL_ROWS[name]:,}; `python -m _utils "
+                        "glue_submission FILE GLUE_DIR` counts the rows of other tables.")
 
 
 def check_submission(path, rows):
     """Check that a zip or a folder holds the eleven files, each valid; returns {file: number of lines with the header}.
 
-    rows: {file: expected rows}.   Raises PlainError with the first problem.
+    rows: {file: expected rows}.   Raises UserError with the first problem.
     """
     content = _read(Path(path))
     if unknown := sorted(content.keys() - SUBMISSION.keys()):
-        raise PlainError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it "
-                         "(the zip must be flat, without folders).")
+        raise UserError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it "
+                        "(the zip must be flat, without folders).")
     if missing := sorted(SUBMISSION.keys() - content.keys()):
-        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these "
-                         "tasks in this group, with their test files, or set majority_for_missing=True.")
+        raise UserError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these "
+                        "tasks in this group, with their test files, or set majority_for_missing=True.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
     return {name: len(content[name].splitlines()) for name in sorted(content)}
@@ -56,16 +56,16 @@ def _read(path):
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in SUBMISSION if (path / name).is_file()}
     if not path.exists():
-        raise PlainError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.")
+        raise UserError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.")
     message = f"{path} is not a readable zip ({{error}}). Create it again."
-    with as_plain_error(message), zipfile.ZipFile(path) as archive:
+    with as_user_error(message), zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
 
 
 def make_zip(folder, rows):
     """Zip the files of a submission to <folder>.zip and return its path.
 
-    Raises PlainError as `check_submission` does, and leaves no zip, if the folder is not a valid submission.
+    Raises UserError as `check_submission` does, and leaves no zip, if the folder is not a valid submission.
     """
     target = Path(f"{folder}.zip")
     target.unlink(missing_ok=True)  # an outdated zip would look like the new one
@@ -113,7 +113,7 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
         return None
     try:
         path = make_zip(folder, rows)
-    except PlainError as error:  # the scores are still worth reporting
+    except UserError as error:  # the scores are still worth reporting
         print(f"No zip for the GLUE server: {error}")
         return None
     tables = "" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"

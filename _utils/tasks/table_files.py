@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow.parquet
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.runs.files import read_json_lines, read_text
 from _utils.tasks.cells import as_label, list_in, split_words
 
@@ -30,10 +30,10 @@ class Table(NamedTuple):
 
 
 def read_table(path):
-    """The Table of a file that exists. PlainError, with the line where possible, if it cannot be read."""
+    """The Table of a file that exists. UserError, with the line where possible, if it cannot be read."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
-        raise PlainError(f"{path} is compressed. Only files of questions may be; decompress it.")
+        raise UserError(f"{path} is compressed. Only files of questions may be; decompress it.")
     table = FORMATS[suffix](path)
     return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
 
@@ -41,15 +41,15 @@ def read_table(path):
 def _as_lists(column, source):
     """A column of lists that are written as strings, such as "['art', 'news']", as lists; any other as it is.
 
-    PlainError for a string that is not a list if most are.
+    UserError for a string that is not a list if most are.
     """
     written = column[column.map(lambda cell: isinstance(cell, str) and cell != "")]
     lists = written.map(list_in)
     if written.empty or lists.notna().mean() <= .5:
         return column
     for place, cell in written[lists.isna()].items():
-        raise PlainError(f"{source}, {place}: the column {column.name!r} has lists such as {lists.dropna().iloc[0]}, "
-                         f"but here {cell!r:.60}. Correct it, or write JSON lines instead.")
+        raise UserError(f"{source}, {place}: the column {column.name!r} has lists such as {lists.dropna().iloc[0]}, "
+                        f"but here {cell!r:.60}. Correct it, or write JSON lines instead.")
     return lists.reindex(column.index).where(column.index.isin(lists.index), column)
 
 
@@ -60,18 +60,18 @@ def labels_in(table, column):
 
 
 def check_columns(table, required, advice):
-    """PlainError for a Table without rows, and for a required column that is missing or there twice.
+    """UserError for a Table without rows, and for a required column that is missing or there twice.
 
     advice: the end of the message about a missing column.
     """
     if table.rows.empty:
-        raise PlainError(f"{table.source} has no rows. Correct the path, or write the file again.")
+        raise UserError(f"{table.source} has no rows. Correct the path, or write the file again.")
     for name in required:
         if name not in table.rows:
-            raise PlainError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). "
-                             f"{advice}")
+            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). "
+                            f"{advice}")
         if list(table.rows).count(name) > 1:
-            raise PlainError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
+            raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
 
 
 def _text_of(path):
@@ -120,8 +120,8 @@ def _read_cells(path, text, **dialect):
     try:
         rows = {f"line {reader.line_num}": cells for cells in reader if is_row(cells)}
     except csv.Error as error:
-        raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes "
-                         "or commas.") from None
+        raise UserError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes "
+                        "or commas.") from None
     return _table_of(path, pd.DataFrame(rows.values(), rows))
 
 
@@ -130,7 +130,7 @@ def _read_json_lines(path):
 
 
 def _read_parquet(path):
-    with as_plain_error(f"{path} is not a readable parquet file ({{error}}). Write it again."):
+    with as_user_error(f"{path} is not a readable parquet file ({{error}}). Write it again."):
         rows = pyarrow.parquet.read_table(path).to_pylist()  # pandas would read lists as arrays
     return _table_of_objects(path, {f"row {number}": row for number, row in enumerate(rows)})
 
@@ -150,8 +150,8 @@ def _read_conll(path):
     n_columns = int(cells.str.len().mode().max()) if len(cells) else 0
     words = _table_of(path, pd.DataFrame(cells.tolist(), cells.index), range(n_columns))
     for place, problem in words.problems.items():
-        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each "
-                         "sentence, and a comment begins with # and stands before a sentence.")
+        raise UserError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each "
+                        "sentence, and a comment begins with # and stands before a sentence.")
     rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {})

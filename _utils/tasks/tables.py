@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xxhash
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.cells import as_label
 
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
@@ -35,7 +35,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
 
     columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
     advice: what to do about malformed rows.
-    Raises PlainError if more than 1% of the rows are malformed, or one of a test set.
+    Raises UserError if more than 1% of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     for name, column in columns.items():
@@ -48,8 +48,8 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     problems = task.mismatches(rows) | problems
     bad = [f"{table.source}, {place}: {problems[place]}" for place in rows.index if place in problems]
     if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}: at most 1% of "
-                         "the rows of a training or dev set may be malformed, and no row of a test set.")
+        raise UserError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}: at most 1% of "
+                        "the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
         notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: "
                        f"{'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")

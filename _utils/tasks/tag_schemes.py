@@ -1,7 +1,7 @@
 """Schemes of tags that mark entities: BIO, BIOES, BILOU, and conversions."""
 import re
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.cells import shortened
 
 BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
@@ -39,21 +39,22 @@ def begin_with_i(sentences):
     return begins.count(("I", False)), begins.count(("B", False))
 
 
-def check_scheme(tags, given):
+def check_scheme(tags, definition):
     """[A warning about a mixture of schemes] or [].
 
-    PlainError if a scheme is wanted, but the tags do not mark entities.
+    UserError if a scheme is wanted, but the tags do not mark entities.
     """
     found = tags.explode().dropna().unique()  # missing in a sentence without words
     if not all(map(BIO.fullmatch, found)):
-        if given["scheme"]:
-            raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP "
-                             f"and O, but the labels are {shortened(list(found))}. Leave it out.")
+        if definition["scheme"]:
+            raise UserError(f"scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such as "
+                            f"B-NP, I-NP "
+                            f"and O, but the labels are {shortened(list(found))}. Leave it out.")
         others = [tag for tag in found if not BIO.fullmatch(tag)]
         if 2 * len(others) < len(found):
             return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not "
                     "mark entities as the others do. If they are mistakes, correct them"]
-    elif not given["scheme"]:  # which would end the mixture
+    elif not definition["scheme"]:  # which would end the mixture
         n, others = begin_with_i(tags)
         if n and others:
             return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set "

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from torch import nn
 from transformers import AutoModelForTokenClassification
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.cells import as_label, items, shortened
 from _utils.tasks.heads import WordPredictor, head_options
@@ -45,32 +45,33 @@ class Tagging(Task):
     # Tables
 
     @classmethod
-    def columns_of(cls, given, tables):
-        texts, label = super().columns_of(given, tables)
+    def columns_of(cls, definition, tables):
+        texts, label = super().columns_of(definition, tables)
         if len(texts) > 1:
-            raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task "
-                             f"{given['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, or "
-                             "'kind' to another kind.")
+            raise UserError(f"{definition['train']}: tagging labels the words of one column, but 'text' of the task "
+                            f"{definition['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, "
+                            f"or "
+                            "'kind' to another kind.")
         return texts, label
 
     @classmethod
-    def labels_of(cls, tables, texts, columns, given):
+    def labels_of(cls, tables, texts, columns, definition):
         """As `Task.labels_of`; character spans become tags, which have the wanted scheme."""
         [label] = columns
         notices = spans_to_tags(tables, texts[0], label)
         fields = {"spans": bool(notices)}
         labelled = {split: table for split, table in tables.items() if label in table.rows}
         tags = {split: labels_in(table, label).map(items).dropna() for split, table in labelled.items()}
-        notices += check_scheme(tags["train"], given)
-        if given["scheme"]:
-            _convert(tables, tags, label, partial(in_scheme, scheme=given["scheme"]))
+        notices += check_scheme(tags["train"], definition)
+        if definition["scheme"]:
+            _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
         return label, {split: found.explode().dropna().map(as_label) for split, found in tags.items()}, notices, fields
 
     @classmethod
-    def fields_of(cls, given, labels):
+    def fields_of(cls, definition, labels):
         # A word of the dev set may have a tag that is in no training sentence.
         found = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return class_fields(given, class_names(found, given), labels["train"])
+        return class_fields(definition, class_names(found, definition), labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):

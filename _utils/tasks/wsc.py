@@ -15,7 +15,7 @@ import datasets
 import torch
 from torch import nn
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
 from _utils.tasks.base import Task, kind_of_task
@@ -85,8 +85,8 @@ class Wsc(Task):
         return torch.where(rows.is_found[:, None], self.probabilities(logits), torch.tensor([1., 0.]))
 
     def check_predictable(self, checkpoint):
-        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set "
-                         "glue_dir to a folder with WNLI, and run python finetune.py with do_finetune=False.")
+        raise UserError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set "
+                        "glue_dir to a folder with WNLI, and run python finetune.py with do_finetune=False.")
 
     def why_not_exported(self, settings, family):
         return "the WSC trick"
@@ -111,11 +111,11 @@ def to_rows(schemas):
 def load_wsc(split, wsc_dir=None):
     """Schemas of WSC's 'train' or 'validation' split, from the hub or from a folder with train.jsonl and val.jsonl.
 
-    Raises PlainError with file and line for a malformed row.
+    Raises UserError with file and line for a malformed row.
     """
     if wsc_dir is None:
-        with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
-                            "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
+        with as_user_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
+                           "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
             on_hub = load_split(*HUB_WSC, split)
         rows, source = (
             [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)],
@@ -124,15 +124,15 @@ def load_wsc(split, wsc_dir=None):
     else:
         source = Path(wsc_dir) / WSC_FILES[split]
         if not source.is_file():
-            raise PlainError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with "
-                             "train.jsonl and val.jsonl.")
+            raise UserError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with "
+                            "train.jsonl and val.jsonl.")
         rows = read_json_lines(source, "Download the file again.")
     return [_schema(row, f"{source}, {place}") for place, row in rows]
 
 
 def _schema(row, source):
-    with as_plain_error(f"{source} is not a row of WSC ({{error}}). A row has text, label, and target with span1_text, "
-                        "span2_text and span2_index."):
+    with as_user_error(f"{source} is not a row of WSC ({{error}}). A row has text, label, and target with span1_text, "
+                       "span2_text and span2_index."):
         text, target = row["text"], row["target"]
         before = " ".join(text.split(" ")[:target["span2_index"]])
         start = text.index(target["span2_text"], len(before))  # after an opening quote, if there is one

@@ -6,7 +6,7 @@ finds and reads;
 vocabulary            the tokenizer: loaded, or trained on the documents
 special_tokens        its special tokens and their template; text_tokenizer, with which all raw text is tokenized
 normalization         what it drops, lower case and accents
-new_tokens            words added to the vocabulary of a trained pair
+new_tokens            words added to the vocabulary of trained networks
 processors            documents to examples
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
 damage                sentences with a mistake and random replacements, for the quickstart's tables and measurements

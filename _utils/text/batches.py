@@ -7,7 +7,7 @@ import torch
 from fastai.data.core import TfmdDL
 from fastcore.basics import chunked
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.text.hugdatafast_repair import HF_Datasets
 
 # a run that repeats fewer examples, or repeats its examples more often, gets a warning
@@ -93,12 +93,12 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
     on the CPU.
 
     splits: {name: examples}, 'train' first; empty ones are dropped.
-    Raises PlainError if the first split has fewer examples than a batch.
+    Raises UserError if the first split has fewer examples than a batch.
     """
     n = len(next(iter(splits.values())))
     if n < bs:
-        raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer "
-                         f"than a batch (bs={bs}). Add text, or lower bs or max_length.")
+        raise UserError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer "
+                        f"than a batch (bs={bs}). Add text, or lower bs or max_length.")
     data = PretrainingDatasets(
         {name: examples for name, examples in splits.items() if len(examples)},
         cols=["input_ids", "sentA_length"],

@@ -7,7 +7,7 @@ import numpy as np
 from filelock import FileLock
 from scipy.stats import entropy
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.runs.files import content_key
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.readers import HUB_CORPORA
@@ -74,7 +74,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     ELECTRADataProcessor.
     num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that
     matter.
-    Raises PlainError if the first block of documents shows that the text cannot be used.
+    Raises UserError if the first block of documents shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
@@ -105,10 +105,10 @@ def _open_finished(path):
 def open_examples(files):
     """Open the Arrow files that another process prepared.
 
-    Raises PlainError if it has written them to a folder of its own machine.
+    Raises UserError if it has written them to a folder of its own machine.
     """
-    with as_plain_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
-                        "all processes in a folder that their machines share.", OSError):
+    with as_user_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
+                       "all processes in a folder that their machines share.", OSError):
         return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
@@ -122,7 +122,7 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
 
     Warns if examples drop much of the text, if many tokens are not in the vocabulary, and, with warn_of_marks, if the
     tokenizer drops accents or case that matter.
-    Raises PlainError if there is no text, if nearly all of it would be dropped because of long lines, or if it does not
+    Raises UserError if there is no text, if nearly all of it would be dropped because of long lines, or if it does not
     fit the vocabulary.
     """
     lines, n_tokens = [], 0
@@ -135,8 +135,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         filtered = (
             " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
         )
-        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} "
-                         f"documents{filtered}.")
+        raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} "
+                        f"documents{filtered}.")
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
     _check_vocabulary(name, unknown, hf_tokenizer, texts)
@@ -154,17 +154,17 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
                    f"and begins with {processor.tokenizer.decode(longest[:8])!r:.80}. Set long_lines=keep, or put a "
                    "line break after each sentence")
         if kept < .1:
-            raise PlainError(f"{message}.")
+            raise UserError(f"{message}.")
         print(f"Warning: {message}, to keep more.")
 
 
 def _check_vocabulary(name, unknown, hf_tokenizer, texts):
-    """Print a warning, or raise PlainError, if a large share of the tokens, `unknown`, is not in the vocabulary."""
+    """Print a warning, or raise UserError, if a large share of the tokens, `unknown`, is not in the vocabulary."""
     if unknown <= MANY_UNKNOWN:
         return
     examples = unknown_words(hf_tokenizer, texts)
     message = (f"{name}: {unknown:.0%} of its tokens are not in the vocabulary, such as {examples}. Choose a "
                "vocabulary for its language, or train one with vocab=30522.")
     if unknown > .3:
-        raise PlainError(message)
+        raise UserError(message)
     print(f"Warning: {message}")

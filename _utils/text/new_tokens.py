@@ -1,11 +1,11 @@
-"""New tokens for the vocabulary of a trained pair: the words of a domain, for continued pretraining."""
+"""New tokens for the vocabulary of trained networks: the words of a domain, for continued pretraining."""
 import json
 from collections import Counter
 from pathlib import Path
 
 from tokenizers import models
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.runs.checkpoints import tokenizer_record, write_text_atomically
 from _utils.runs.files import content_key
 from _utils.text.special_tokens import text_tokenizer
@@ -16,35 +16,36 @@ _VERSION = 1    # increase when the same text would give other words
 
 
 def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
-    """Return the tokenizer of a trained pair with more tokens, whose ids follow the present ones.
+    """Return the tokenizer of trained networks with more tokens, whose ids follow the present ones.
 
     vocab: a vocab.txt, of which the tokens that are missing are added; a number: the size of the new vocabulary, which
     gets the most frequent words of `corpora` that are no tokens yet; or a tokenizer, as in `load_tokenizer`, that has
     the present tokens and more.
-    Raises PlainError for a number that is too small, for a tokenizer with other tokens, and for words to be added to
+    Raises UserError for a number that is too small, for a tokenizer with other tokens, and for words to be added to
     another model than WordPiece.
     """
     if isinstance(vocab, str) and not is_vocab_file(vocab):
         return _with_the_same_tokens(hf_tokenizer, load_tokenizer(vocab), vocab)
     if not isinstance(hf_tokenizer.backend_tokenizer.model, models.WordPiece):
-        raise PlainError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
-                         "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
+        raise UserError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
+                        "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
     if isinstance(vocab, str):
         return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
     if vocab <= len(hf_tokenizer):
-        raise PlainError(f"vocab={vocab} is the size of the vocabulary with new words, but the pair of initial_weights "
-                         f"has {len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
+        raise UserError(f"vocab={vocab} is the size of the vocabulary with new words, but the networks of "
+                        f"initial_weights "
+                        f"has {len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
     return _with_tokens(hf_tokenizer, _frequent_words(hf_tokenizer, vocab, corpora, Path(cache_dir)))
 
 
 def _with_the_same_tokens(hf_tokenizer, extended, name):
-    """The tokenizer `extended`; PlainError unless it has all tokens of hf_tokenizer, with the same ids."""
+    """The tokenizer `extended`; UserError unless it has all tokens of hf_tokenizer, with the same ids."""
     ids = extended.get_vocab()
     for token, i in hf_tokenizer.get_vocab().items():
         if ids.get(token) != i:
-            raise PlainError(f"vocab={name!r} is not the vocabulary of initial_weights with more tokens: the id of "
-                             f"{token!r} is {ids.get(token)} instead of {i}. Leave out vocab, or set it to a vocab.txt "
-                             "with the words to add.")
+            raise UserError(f"vocab={name!r} is not the vocabulary of initial_weights with more tokens: the id of "
+                            f"{token!r} is {ids.get(token)} instead of {i}. Leave out vocab, or set it to a vocab.txt "
+                            "with the words to add.")
     return extended
 
 

@@ -15,7 +15,7 @@ import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.hub import load_split
 from _utils.runs.checkpoints import write_text_atomically
 
@@ -71,19 +71,19 @@ def _load_from_hub(name, path, config, commit):
     for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
         # without a connection `datasets` falls back to the version it loaded last
         if os.path.basename(folder) != commit:
-            raise PlainError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision "
-                             f"{commit}: only {folder!r} is in the cache. Check the connection, delete that folder if "
-                             "an old version of `datasets` created it, or choose another commit with the key "
-                             "revisions.")
+            raise UserError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision "
+                            f"{commit}: only {folder!r} is in the cache. Check the connection, delete that folder if "
+                            "an old version of `datasets` created it, or choose another commit with the key "
+                            "revisions.")
     return documents
 
 
 def _loading(name, path):
     """Context manager for calls to the hub libraries, which raise many kinds of exceptions."""
-    return as_plain_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the "
-                          "connection and `revisions`, and rerun the same command: downloaded files are kept. Or set "
-                          "datas=PATH to read your own text, or run without a download: python pretrain.py "
-                          "quickstart=True")
+    return as_user_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the "
+                         "connection and `revisions`, and rerun the same command: downloaded files are kept. Or set "
+                         "datas=PATH to read your own text, or run without a download: python pretrain.py "
+                         "quickstart=True")
 
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
@@ -94,16 +94,16 @@ def find_files(pattern, print_skipped=False):
     their paths.
 
     print_skipped: print a line that names other files in the folder or glob, with the reasons.
-    Raises PlainError if there are no text files, or if a folder cannot be listed.
+    Raises UserError if there are no text files, or if a folder cannot be listed.
     """
     found, skipped = _files_of(pattern)
     n = sum(map(len, skipped.values()))
     others = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in skipped.items()]
     notice = f" Skipped {n:,} of {n + len(found):,} files in {pattern}: {'; '.join(others)}." if n else ""
     if not found:
-        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
-                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
-                         f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
+        raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
+                        "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
+                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
     if notice and print_skipped:
         print(notice.strip())
     return found
@@ -180,16 +180,16 @@ def format_of(path):
 
 
 def reading(path):
-    """Context manager that turns errors of reading a text file into a PlainError with its path."""
-    return as_plain_error(f"{path} cannot be read ({{error}}). Replace it or remove it from datas.",
-                          (OSError, EOFError, lzma.LZMAError, UnicodeError, pyarrow.ArrowException))
+    """Context manager that turns errors of reading a text file into a UserError with its path."""
+    return as_user_error(f"{path} cannot be read ({{error}}). Replace it or remove it from datas.",
+                         (OSError, EOFError, lzma.LZMAError, UnicodeError, pyarrow.ArrowException))
 
 
 def read_file(path, encoding, documents):
     """Yield the documents of a file. A long document of a .txt file is yielded as one string and Continuations.
 
     documents: of a .txt file. 'blank_line' separates them; or the 'file' or each 'line' is one.
-    Raises PlainError with the file, and the line where possible, if it cannot be read.
+    Raises UserError with the file, and the line where possible, if it cannot be read.
     """
     file_format = format_of(path)
     with reading(path):
@@ -266,8 +266,8 @@ def _text_of_json(line, path, number):
         text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
         return text
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise PlainError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
-                         f"line.") from None
+        raise UserError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
+                        f"line.") from None
 
 
 def _read_wikiextractor(lines, path):
@@ -286,17 +286,17 @@ def _read_wikiextractor(lines, path):
         elif article is not None and line.strip():
             article.append(line.strip())
         elif line.strip():
-            raise PlainError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
-                             "WikiExtractor. Rename the file to .txt or .jsonl.")
+            raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
+                            "WikiExtractor. Rename the file to .txt or .jsonl.")
     if article is not None:
-        raise PlainError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
+        raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 
 
 def _read_parquet(path):
     file = pyarrow.parquet.ParquetFile(path)
     columns = {field.name: str(field.type) for field in file.schema_arrow}
     if columns.get("text") not in ("string", "large_string"):
-        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {columns}). Rename or convert one of "
-                         f"them.")
+        raise UserError(f"{path} has no column \"text\" of strings (its columns: {columns}). Rename or convert one of "
+                        f"them.")
     for batch in file.iter_batches(batch_size=100, columns=["text"]):
         yield from (text or "" for text in batch.column(0).to_pylist())

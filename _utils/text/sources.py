@@ -16,7 +16,7 @@ import pyarrow
 from fastcore.basics import chunked
 from tqdm import tqdm
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import content_key, file_chunks
 from _utils.text import embedded_text
@@ -52,7 +52,7 @@ class Corpus:
 
 
 def check_sources(sources, cache_dir, encoding):
-    """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in
+    """Raise UserError for an entry of `datas` that is not a corpus name or a path with text files, and for files in
     other encodings.
 
     Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
@@ -66,13 +66,13 @@ def check_sources(sources, cache_dir, encoding):
 
 
 def _check_encodings(files, encoding):
-    with as_plain_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
-                        f"latin-1.", LookupError):
+    with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
+                       f"latin-1.", LookupError):
         "".encode(encoding)
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
-        raise PlainError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
-                         "their encoding (for example encoding=latin-1), which all files share. "
-                         f"{'; '.join(invalid):.2000}")
+        raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
+                        "their encoding (for example encoding=latin-1), which all files share. "
+                        f"{'; '.join(invalid):.2000}")
     if "utf" in encoding.lower():
         return
     if utf8 := [path for path in files if invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
@@ -85,7 +85,7 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     used.
 
     documents: how .txt files are divided, as in `read_file`.   revisions: {name: commit, branch or tag} of hub corpora.
-    Raises PlainError for a path that does not exist or has no text files, or an unreachable hub. `documents` raises it
+    Raises UserError for a path that does not exist or has no text files, or an unreachable hub. `documents` raises it
     for a file that cannot be read, and for damaged prepared documents.
     """
     cache_dir = Path(cache_dir)
@@ -111,7 +111,7 @@ def _own_files(source, cache_dir, encoding, documents):
     reading and of
     formats, sizes and contents of the files.
 
-    The function raises PlainError if the files no longer have this key after they were read.
+    The function raises UserError if the files no longer have this key after they were read.
     """
     as_before = {"blank_line": False, "file": True}  # in the keys of older caches
     options = (_READING_VERSION, encoding, as_before.get(documents, documents))
@@ -126,8 +126,8 @@ def _own_files(source, cache_dir, encoding, documents):
         for file in find_files(source):
             yield from read_file(file, encoding, documents)
         if current_key() != key:
-            raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
-                             f"writes to them.")
+            raise UserError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
+                            f"writes to them.")
     key = current_key()
     return key, read
 
@@ -141,7 +141,7 @@ def _contents(files):
 def _write_documents(documents, name, file):
     """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus.
 
-    Raises PlainError if there is no text.
+    Raises UserError if there is no text.
     """
     schema = datasets.Features(
         {"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}
@@ -151,7 +151,7 @@ def _write_documents(documents, name, file):
         for rows in chunked(_rows(bar), 100):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
         if not writer.stats.num_record_batches:
-            raise PlainError(f"Invalid value for datas: {name!r}. Its files contain no text.")
+            raise UserError(f"Invalid value for datas: {name!r}. Its files contain no text.")
 
 
 def _rows(documents):
@@ -168,14 +168,14 @@ def prepared(path, write=None):
     """Return the Arrow file `path` as a memory-mapped datasets.Dataset. If it does not exist, `write(file)` creates it
     first.
 
-    It appears when it is complete. Raises PlainError if its content is no longer the one that was written.
+    It appears when it is complete. Raises UserError if its content is no longer the one that was written.
     """
     record = Path(f"{path}.xxh3")
     if not path.exists():
         record.unlink(missing_ok=True)  # left over from a damaged file that the user deleted
         write_atomically(path, write)
-    with as_plain_error(f"{path} cannot be read ({{error}}). Delete it and {record.name} to rebuild it.",
-                        (pyarrow.ArrowException, OSError, ValueError)):
+    with as_user_error(f"{path} cannot be read ({{error}}). Delete it and {record.name} to rebuild it.",
+                       (pyarrow.ArrowException, OSError, ValueError)):
         dataset = datasets.Dataset.from_file(str(path))
         current_hash([path], record, lambda: content_key("", file_chunks(path)), may_change=False)
     return dataset

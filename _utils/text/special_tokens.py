@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import models, processors
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 # The names by which the token of a role is recognized: BERT's, and those of RoBERTa's and other tokenizers.
@@ -29,10 +29,10 @@ def roles_of(hf_tokenizer):
 
 
 def check_special_tokens(roles, name, needed=tuple(ROLES)):
-    """PlainError if a vocabulary has no token for a needed role. roles: from `roles_in` or `roles_of`."""
+    """UserError if a vocabulary has no token for a needed role. roles: from `roles_in` or `roles_of`."""
     if missing := [ROLES[role][0] for role in needed if role not in roles]:
-        raise PlainError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
-                         "or <pad> <unk> <s> </s> <mask>: add a line for each, or train a vocabulary with vocab=30522.")
+        raise UserError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
+                        "or <pad> <unk> <s> </s> <mask>: add a line for each, or train a vocabulary with vocab=30522.")
 
 
 def complete_special_tokens(hf_tokenizer):

@@ -14,7 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from tqdm import tqdm
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
 from _utils.text.normalization import normalization_of, warning_of_losses
@@ -84,12 +84,13 @@ _EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
-    """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a pair of networks), a
+    """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a generator and a
+    discriminator), a
     checkpoint (.pth), a vocabulary size to train on `corpora`, or a hub id.
 
     cased, strip_accents: of a vocab.txt as in `tokenizer_from_tokens`; of a vocabulary that is trained as in
     `train_vocabulary`. They are part of other tokenizers.
-    Raises PlainError for an invalid vocabulary, a missing special token, or an unreachable hub.
+    Raises UserError for an invalid vocabulary, a missing special token, or an unreachable hub.
     """
     if isinstance(vocab, int):
         file = _trained_vocab_file(vocab, corpora, Path(cache_dir), cased, strip_accents)
@@ -119,12 +120,12 @@ def is_vocab_file(vocab):
 
 
 def _check_tokenizer(hf_tokenizer, name):
-    """PlainError for a tokenizer without a special token that ELECTRA needs, or with gaps between its ids."""
+    """UserError for a tokenizer without a special token that ELECTRA needs, or with gaps between its ids."""
     knows_all = isinstance(hf_tokenizer.backend_tokenizer.model, models.BPE)  # of bytes
     check_special_tokens(roles_of(hf_tokenizer), name, [role for role in ROLES if role != "unk_token" or not knows_all])
     if (largest := max(hf_tokenizer.get_vocab().values())) >= len(hf_tokenizer):
-        raise PlainError(f"The vocabulary {name} has {len(hf_tokenizer):,} tokens, but ids up to {largest:,}. Number "
-                         "its tokens from 0 without gaps.")
+        raise UserError(f"The vocabulary {name} has {len(hf_tokenizer):,} tokens, but ids up to {largest:,}. Number "
+                        "its tokens from 0 without gaps.")
 
 
 def from_vocab_file(path, cased=None, strip_accents=None):
@@ -135,13 +136,13 @@ def from_vocab_file(path, cased=None, strip_accents=None):
 def read_vocab_file(path):
     """Return the lines of a vocab.txt."""
     advice = "Pass a vocab.txt with one token per line in UTF-8."
-    with as_plain_error(f"The vocabulary {path} cannot be read ({{error}}). {advice}", (OSError, UnicodeDecodeError)):
+    with as_user_error(f"The vocabulary {path} cannot be read ({{error}}). {advice}", (OSError, UnicodeDecodeError)):
         text = Path(path).read_text(encoding="utf-8-sig")
     return text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=None):
-    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing
+    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises UserError for duplicate or missing
     tokens.
 
     cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
@@ -150,7 +151,7 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=N
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         [(duplicate, _)] = Counter(tokens).most_common(1)
-        raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
+        raise UserError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     check_special_tokens(roles_in(ids), name)
     cased, strip_accents = normalization_of(tokens, cased, strip_accents)
     strip_accents = None if strip_accents == _strips_accents(cased) else strip_accents
@@ -166,8 +167,8 @@ def _from_tokenizer_file(path):
     """Return the tokenizer in a tokenizer.json, with the settings in the tokenizer_config.json next to it, if any."""
     if Path(path).name == "tokenizer.json" and Path(path).with_name("tokenizer_config.json").is_file():
         return pretrained_tokenizer(str(Path(path).parent), _ADVICE)
-    with as_plain_error(f"The tokenizer {path!r} cannot be read ({{error}}). Pass a tokenizer.json of the library "
-                        "tokenizers, a vocab.txt with one token per line, or the folder of a tokenizer."):
+    with as_user_error(f"The tokenizer {path!r} cannot be read ({{error}}). Pass a tokenizer.json of the library "
+                       "tokenizers, a vocab.txt with one token per line, or the folder of a tokenizer."):
         return _usable(PreTrainedTokenizerFast(tokenizer_file=path))
 
 
@@ -192,7 +193,7 @@ def tokenizer_from_json(text, special_tokens=None):
     special_tokens: {role: token}, also {"extra_special_tokens": list}; others are recognized by their names.
     If possible it is a BertTokenizer, which programs without support for tokenizers.Tokenizer can load too.
     """
-    with as_plain_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
+    with as_user_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
         backend = tokenizers.Tokenizer.from_str(text)
         vocab, normalizer = backend.get_vocab(), backend.normalizer
         if set(SPECIAL_TOKENS) <= set(vocab) and isinstance(normalizer, normalizers.BertNormalizer):
@@ -206,23 +207,23 @@ def tokenizer_from_json(text, special_tokens=None):
 
 
 def pretrained_tokenizer(name, advice):
-    """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a PlainError."""
+    """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a UserError."""
     if os.path.isdir(name) and not Path(name, "tokenizer_config.json").exists():
         # transformers would choose a class by the model's family, which may ignore what the tokenizer.json says.
         if Path(name, "tokenizer.json").exists():
             return _from_tokenizer_file(str(Path(name, "tokenizer.json")))
         if not Path(name, "config.json").exists() and Path(name, "vocab.txt").exists():
             return from_vocab_file(str(Path(name, "vocab.txt")))
-    with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
+    with as_user_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
-        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
-                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
+        raise UserError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
+                        "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
-        raise PlainError(f"The tokenizer {name!r} has no fast version. {advice}")
+        raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
     _usable(tokenizer)
     if tokenizer.pad_token is None:
-        raise PlainError(f"The tokenizer {name!r} has no padding token. {advice}")
+        raise UserError(f"The tokenizer {name!r} has no padding token. {advice}")
     return tokenizer
 
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 
 from tqdm import tqdm
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 _work = None  # in a worker: the function to call
 
@@ -21,7 +21,7 @@ _work = None  # in a worker: the function to call
 def run_in_processes(work, tasks, n, desc):
     """Call `work(task)` for every task in n processes (1: in this process), with a progress bar.
 
-    Raises the first error of a call, or PlainError if a process died, after stopping the other processes.
+    Raises the first error of a call, or UserError if a process died, after stopping the other processes.
     """
     if n <= 1:
         for task in tqdm(tasks, desc=desc, leave=False):
@@ -35,9 +35,9 @@ def run_in_processes(work, tasks, n, desc):
         for _ in tqdm(pool.map(_call, tasks), total=len(tasks), desc=desc, leave=False):
             pass
     except BrokenProcessPool as error:
-        raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use "
-                         "fewer cores (taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished "
-                         "parts are kept.") from error
+        raise UserError("A process that prepares data died, most often because memory ran out. Free memory, or use "
+                        "fewer cores (taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished "
+                        "parts are kept.") from error
     finally:
         stopper.send(None)  # workers in the middle of a task exit too
         pool.shutdown(cancel_futures=True)

@@ -1,6 +1,6 @@
 """What pretraining and finetuning share: learners, gradients, metrics, what follows a step, processes and devices."""
-from _utils.training.after_step import Bookkeeping, LossProgress, Schedule, StopSignals
-from _utils.training.cuda_graph import StaticStep, check_compiler, keep_compiled
+from _utils.training.callbacks import LossProgress, Schedule, StopSignals, TrainingRecorder
+from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.data import load_data, prepare_data
 from _utils.training.device import (
     choose_device,

@@ -16,11 +16,11 @@ import torch
 from fastai.callback.core import Callback
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.training.trial import state_restored, trial_step
 
 
-class StaticStep(Callback):
+class CompiledStep(Callback):
     """Compiles the step of a PretrainingLearner and, on a GPU, captures it, with the first batch.
 
     with_update: whether the update can be captured: only learning rates change between steps.
@@ -54,10 +54,10 @@ def keep_compiled(folder):
 
 
 def check_compiler():
-    """Raise PlainError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
+    """Raise UserError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
     if not any((os.getenv("CC"), os.getenv("CXX"), *map(shutil.which, ("gcc", "g++", "clang")))):
-        raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not "
-                         "set). Install g++, or leave compile out.")
+        raise UserError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not "
+                        "set). Install g++, or leave compile out.")
 
 
 # Independent small kernels, such as the column sums of bias gradients, share a launch: in the backward pass of
@@ -79,7 +79,7 @@ def compile_step(learn, backend="inductor"):
 def capture_step(learn, batch, with_update=True):
     """Capture the step of a PretrainingLearner in CUDA graphs, after some steps on `batch` that change nothing.
 
-    batch: one batch of the training, on the device.   with_update: capture the update, too.   Raises PlainError if it
+    batch: one batch of the training, on the device.   with_update: capture the update, too.   Raises UserError if it
     fails.
     """
     batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
@@ -87,8 +87,8 @@ def capture_step(learn, batch, with_update=True):
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
-    with state_restored(learn), as_plain_error("compile=True failed ({error}). If memory ran out, lower micro_batch; "
-                                               "otherwise leave compile out."):
+    with state_restored(learn), as_user_error("compile=True failed ({error}). If memory ran out, lower micro_batch; "
+                                              "otherwise leave compile out."):
         if with_update:
             learn.opt.set_hyper("lr", rates)
         # One stream for both: autograd remembers the stream on which it first saw a parameter, and warns if gradients

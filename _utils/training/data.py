@@ -45,7 +45,9 @@ def prepare_data(c):
 
 
 def build_tokenizer(c, corpora):
-    """The tokenizer of a configuration; in continued pretraining that of the pair, to which `vocab` may add tokens."""
+    """The tokenizer of a configuration; in continued pretraining that of the trained networks, to which `vocab` may add
+    tokens.
+    """
     if objective_of(c).adds_tokens(c):
         return extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     return load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)

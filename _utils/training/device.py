@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from fastai.torch_core import set_seed  # noqa: F401  seeds Python, NumPy and PyTorch
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import UserError, as_user_error
 from _utils.networks.build import count_parameters
 
 
@@ -34,10 +34,10 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 def choose_device(device):
     """The torch.device of a configuration; None: the first GPU, else the CPU.
 
-    Raises PlainError if the device does not exist.
+    Raises UserError if the device does not exist.
     """
-    with as_plain_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device "
-                        "out, or set device=cpu."):
+    with as_user_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device "
+                       "out, or set device=cpu."):
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if chosen.type == "cpu":
             return chosen
@@ -48,7 +48,7 @@ def choose_device(device):
 
 
 def _check_kernels(device):
-    """Raise PlainError if PyTorch was built without kernels for this GPU.
+    """Raise UserError if PyTorch was built without kernels for this GPU.
 
     Those of sm_86 run on compute capability 8.6 and 8.9; compute_86 is code that the driver compiles for every later
     GPU.
@@ -56,8 +56,8 @@ def _check_kernels(device):
     (major, minor), built_for = torch.cuda.get_device_capability(device), " ".join(torch.cuda.get_arch_list())
     ptx = [version for version in re.findall(r"compute_(\d+)", built_for) if int(version) <= 10 * major + minor]
     if not ptx and not re.search(rf"sm_{major}[0-{minor}]|gfx", built_for):  # gfx: AMD's, which are not checked
-        raise PlainError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is "
-                         f"{major}.{minor} (but for {built_for}). Install another build of PyTorch, or set device=cpu.")
+        raise UserError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is "
+                        f"{major}.{minor} (but for {built_for}). Install another build of PyTorch, or set device=cpu.")
 
 
 def has_on_cpu(precision):
@@ -110,7 +110,7 @@ def avoid_cudnn_attention():
 def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
     """Examples per forward and backward pass, by sizes and device only: another size would change the random draws.
 
-    networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks.
+    networks: generator first, on any device, including meta.   Raises UserError if a GPU cannot hold the networks.
     """
     if device.type == "cpu":
         widest = max(network.config.hidden_size for network in networks)
@@ -141,8 +141,8 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
     of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
     total = torch.cuda.get_device_properties(device).total_memory
     if total < of_weights:
-        raise PlainError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state "
-                         f"need {of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
+        raise UserError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state "
+                        f"need {of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
     return min(32_768, .8 * (total - of_weights) / of_token)
 

@@ -3,7 +3,7 @@ import itertools
 
 import torch
 
-from _utils.networks.fast import HalfWeights
+from _utils.networks.faster_layers import HalfWeights
 
 
 class Gradients:

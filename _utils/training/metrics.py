@@ -5,8 +5,8 @@ import math
 import torch
 import torch.nn.functional as F
 
-from _utils.networks.fast import argmax
 from _utils.networks.fast_electra import IGNORED
+from _utils.networks.faster_layers import argmax
 from _utils.training.device import fork_rng, seed_step
 
 NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them

@@ -9,7 +9,7 @@ import torch
 
 from _utils import plots
 from _utils.config import continued_schedule, timed_schedule, with_schedule
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import count_parameters
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
@@ -21,13 +21,13 @@ from _utils.runs.checkpoints import (
     write_text_atomically,
 )
 from _utils.runs.files import code_key
-from _utils.runs.log import Run, locked, open_log, upload
+from _utils.runs.log import RunFolder, locked, open_log, upload
 from _utils.runs.resume import check_same_data, original_code, resume
 from _utils.text.batches import warn_of_repetition
 from _utils.text.examples import text_key, unigram_entropy
 from _utils.text.sources import load_documents
-from _utils.training.after_step import Bookkeeping, Schedule, StopSignals
-from _utils.training.cuda_graph import StaticStep, check_compiler, keep_compiled
+from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
+from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
 from _utils.training.device import (
     choose_device,
@@ -45,7 +45,7 @@ def pretraining_run(c, pretrain, processes=None):
 
     pretrain: the function of a configuration and processes that uses this context, for an earlier stage.
     processes: that train together; None: those that a launcher started.
-    Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
+    Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     given, processes = processes, processes or Processes(c.device)
     c = objective_of(c).first_stage(c, processes, pretrain)
@@ -59,18 +59,18 @@ class PretrainingRun:
     """A run that starts, or that is resumed.
 
     c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
-    files: Run.   checkpoint: to resume from, or None.
+    run_folder: RunFolder.   checkpoint: to resume from, or None.
     """
 
     def __init__(self, c, processes, stack, script):
         self.processes, self.stack, self.script = processes, stack, script
-        self.files = Run(c.base_run_name, c.seed)
+        self.run_folder = RunFolder(c.base_run_name, c.seed)
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
         # With the steps and the micro-batch of an earlier start.
-        self.c, _ = resume(c.copy_with({"device": str(device)}), self.files)
-        self.networks = check_start(self.c, self.files, processes)
+        self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
+        self.networks = check_start(self.c, self.run_folder, processes)
 
     def start(self, hf_tokenizer, dls):
         """Lock the run, find the checkpoint to resume from, and move the data to the device. Returns the configuration.
@@ -79,9 +79,9 @@ class PretrainingRun:
         """
         objective_of(self.c).fit_vocabulary(self.c, self.networks, hf_tokenizer)
         if self.processes.is_main:
-            self.stack.enter_context(locked(self.files.folder))
+            self.stack.enter_context(locked(self.run_folder.folder))
         # Again, because another process may have trained the run in the meantime.
-        c, self.checkpoint = resume(self.c, self.files)
+        c, self.checkpoint = resume(self.c, self.run_folder)
         # After `resume`, because a changed text must not change the steps of a run.
         c = continued_schedule(c, len(dls.train_ds))
         dls.to(torch.device(c.device))
@@ -101,26 +101,26 @@ class PretrainingRun:
         warn_of_repetition(len(train_ds), c.bs, c.steps)
         entropy = unigram_entropy(train_ds.hf_dset, self.hf_tokenizer.all_special_ids)
         first_step = self.checkpoint["step"] if self.checkpoint else 0
-        print_summary(c, self.files, learn, entropy, first_step)
-        identity = self.identity(learn)
+        print_summary(c, self.run_folder, learn, entropy, first_step)
+        must_match = self.must_match(learn)
         # A second stage, and continued pretraining, have fewer steps.
         stop_at = min(c.stop_at, c.steps) if c.stop_at else None
         last_step = max(first_step, stop_at or c.steps)
         learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
         is_main = self.processes.is_main
-        log = open_log(self.files, c, self.checkpoint, {"unigram_entropy": entropy}) if is_main else None
+        log = open_log(self.run_folder, c, self.checkpoint, {"unigram_entropy": entropy}) if is_main else None
         with StopSignals() as signals, closing(log) if log else nullcontext():
-            bookkeeping = Bookkeeping(
-                c.steps, c.bs * c.max_length, last_step, log=log, folder=self.files.folder, identity=identity,
+            training_recorder = TrainingRecorder(
+                c.steps, c.bs * c.max_length, last_step, log=log, folder=self.run_folder.folder, must_match=must_match,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
                 save_milestone=lambda percent: self.save_milestone(learn, percent),
                 save_minutes=c.save_minutes, signals=signals, checkpoint=self.checkpoint)
-            with closing(bookkeeping):
-                learn.add_cb(bookkeeping)
+            with closing(training_recorder):
+                learn.add_cb(training_recorder)
                 yield
         if is_main:
-            plots.save_pretraining_plots(learn, self.hf_tokenizer, self.files.folder, c.steps)
+            plots.save_pretraining_plots(learn, self.hf_tokenizer, self.run_folder.folder, c.steps)
             if c.quickstart and "discriminator" in (networks := saved_networks(learn.model)):
                 self.measure_quickstart(networks["discriminator"])
         if last_step < c.steps:
@@ -133,25 +133,25 @@ class PretrainingRun:
         """
         documents = load_documents("docs_held_out", "datasets").documents["text"]
         found = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
-        write_text_atomically(self.files.folder / "damaged_text.json", json.dumps(found))
+        write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(found))
         print(report(found))
 
     def save_milestone(self, learn, percent):
         """Write the checkpoint of a milestone and upload it."""
-        path = self.files.milestone(percent)
+        path = self.run_folder.milestone(percent)
         save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter)
         upload(path, self.c.upload_to)
 
-    def identity(self, learn):
+    def must_match(self, learn):
         """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with
         which it began.
 
-        PlainError if the run cannot resume: its data differ, or other processes found another checkpoint.
+        UserError if the run cannot resume: its data differ, or other processes found another checkpoint.
         """
-        checkpoint, folder = self.checkpoint, self.files.folder
+        checkpoint, folder = self.checkpoint, self.run_folder.folder
         if len(set(self.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
-            raise PlainError(f"The processes found different checkpoints to resume from in {str(folder)!r}. Start "
-                             "them in a folder that all machines share.")
+            raise UserError(f"The processes found different checkpoints to resume from in {str(folder)!r}. Start "
+                            "them in a folder that all machines share.")
         text = text_key(learn.dls.train_ds.hf_dset)
         data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
         code = code_key(self.script)
@@ -166,7 +166,7 @@ def step_callbacks(c):
     has one step.
     """
     schedule = build_schedule(with_schedule(c, steps=1))
-    return [schedule, StaticStep(with_update="mom" not in schedule.functions)] if c.compile else [schedule]
+    return [schedule, CompiledStep(with_update="mom" not in schedule.functions)] if c.compile else [schedule]
 
 
 def build_schedule(c):
@@ -174,17 +174,18 @@ def build_schedule(c):
     return Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power), c.steps)
 
 
-def check_start(c, files, processes):
-    """Raise PlainError for what would fail later. Returns the trained networks to start from, or None."""
-    check_writable("datasets", files.folder)
+def check_start(c, run_folder, processes):
+    """Raise UserError for what would fail later. Returns the trained networks to start from, or None."""
+    check_writable("datasets", run_folder.folder)
     if c.compile:
         check_compiler()
         keep_compiled("datasets/compiled")
     processes.share(1, c.bs)  # at least one example for each process
     set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
-    if Path(c.initial_weights).stem.rpartition("_")[0] == files.name:
-        raise PlainError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {files.name}, which would "
-                         "be replaced by the new one. Set another base_run_name.")
+    if Path(c.initial_weights).stem.rpartition("_")[0] == run_folder.name:
+        raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run_folder.name}, which "
+                        f"would "
+                        "be replaced by the new one. Set another base_run_name.")
     return objective_of(c).trained(c)
 
 
@@ -216,13 +217,13 @@ def fit_to_minutes(c, learn):
     return c
 
 
-def print_summary(c, files, learn, entropy, first_step):
+def print_summary(c, run_folder, learn, entropy, first_step):
     """Print what a run trains and with what, before its first step; of a complete run, only that it is complete."""
     if first_step == c.steps:
-        print(f"The run {files.name} is complete. Set resume=False to train it again.")
+        print(f"The run {run_folder.name} is complete. Set resume=False to train it again.")
         return
     n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
-    name = f"Resuming the run {files.name} after step {first_step:,}" if first_step else files.name
+    name = f"Resuming the run {run_folder.name} after step {first_step:,}" if first_step else run_folder.name
     usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
     keys = {**usual, **objective_of(c).selected_by}
     differing = "".join(f", {key}={c[key]}" for key in keys if c[key] != usual.get(key))

@@ -9,7 +9,7 @@ import torch.distributed
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 
 class Processes:
@@ -57,8 +57,8 @@ class Processes:
     def share(self, size, n_rows):
         """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
         if n_rows < self.n:
-            raise PlainError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs "
-                             "is the batch of all processes together). Raise bs, or start fewer processes.")
+            raise UserError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs "
+                            "is the batch of all processes together). Raise bs, or start fewer processes.")
         return min(size, n_rows // self.n)
 
     def gather(self, value):
@@ -95,8 +95,8 @@ class Processes:
 
 
 def _check_device(device):
-    """Raise PlainError unless each process of this machine has a GPU, or all are to use the CPU."""
+    """Raise UserError unless each process of this machine has a GPU, or all are to use the CPU."""
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
     if device != "cpu" and n_gpus < n_here:
-        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process "
-                         "per GPU, or set device=cpu.")
+        raise UserError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process "
+                        "per GPU, or set device=cpu.")

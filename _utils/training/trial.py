@@ -45,8 +45,8 @@ def seconds_per_step(learn, batch):
 
     All processes must call it together.
     """
-    if hasattr(learn, "static_step"):
-        learn.static_step.prepare(batch)
+    if hasattr(learn, "compiled_step"):
+        learn.compiled_step.prepare(batch)
 
     def seconds(n):
         started = time.perf_counter()

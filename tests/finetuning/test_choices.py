@@ -12,7 +12,7 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict, read_texts
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.model import load
 from _utils.tasks.custom import complete_own_task, load_own_task
@@ -54,7 +54,7 @@ def test_choices_in_a_column_of_lists():
         Path("train.jsonl").write_text("\n".join(map(json.dumps, rows * 4 + bad[-1:])))
         data = loaded(train="train.jsonl", text=["article", "question"], choices="options", label="answer")
         assert any("skipped 1 of 121 rows" in notice and "not a list of 3 choices" in notice for notice in data.notices)
-        with pytest.raises(PlainError, match="not a list of 3 choices"):
+        with pytest.raises(UserError, match="not a list of 3 choices"):
             loaded(train="bad.jsonl", text=["article", "question"], choices="options", label="answer")
 
 
@@ -66,7 +66,7 @@ def test_choices_in_a_column_of_lists():
     ({"choices": ["a", "b"], "kind": "tagging"}, "'choices' needs 'kind'")])
 def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         loaded(**{"train": "train.csv", "text": "text", **given})
 
 
@@ -106,7 +106,7 @@ def test_predict_reads_the_layout_of_the_training_file_or_a_column_for_each_choi
     table, columns = read_texts(path, task)
     assert table.rows[columns].values.tolist() == [[row["question"], *ENDINGS] for row in rows]
     Path("bad.jsonl").write_text(json.dumps({"question": "a", "options": ENDINGS[:2]}))
-    with pytest.raises(PlainError, match="bad.jsonl.*'options'"):
+    with pytest.raises(UserError, match="bad.jsonl.*'options'"):
         read_texts("bad.jsonl", task)
 
 
@@ -149,7 +149,7 @@ def test_a_label_that_is_no_text_of_a_choice_is_named():
     write_table("train.csv", ENDINGS)
     write_csv("dev.csv", ("text", *"abc", "label"), [("text", *ENDINGS, "nonsense"), ("text", "x", "x", "y", "x")])
     for place, label in ((2, "nonsense"), (3, "x")):
-        with pytest.raises(PlainError, match=f"line {place}: the column 'label' contains '{label}'.*one of the "
+        with pytest.raises(UserError, match=f"line {place}: the column 'label' contains '{label}'.*one of the "
                                              "choices"):
             loaded(train="train.csv", dev="dev.csv", choices=["a", "b", "c"])
         write_csv("dev.csv", ("text", *"abc", "label"), [("text", *ENDINGS, ENDINGS[0]), ("text", "x", "x", "y", "x")])

@@ -7,7 +7,7 @@ import torch
 import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.runs import Runs, add_run
 from _utils.networks import PARTS
 from _utils.objectives.kinds import objective_of
@@ -95,5 +95,5 @@ def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
     ("mlm bert", "'bert'"), ("mlm other --tasks rte", "'other'.*rte"), ("mlm --tasks rte,qqp", "rte and qqp"),
     ("mlm --baseline untrained", "--baseline: 'untrained'"), ("electra --plot figure.txt", "--plot: 'figure.txt'")])
 def test_what_is_missing_is_named(finished, arguments, message):
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         main(["compare_pretraining", *arguments.split()])

@@ -12,7 +12,7 @@ import torch
 
 import finetune
 from _utils.commands.predict import predict
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning import group
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.model import load_finetuned
@@ -92,7 +92,7 @@ def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again, capsys
     first, second, *_ = lines = scores.read_text().splitlines(keepends=True)
     scores.write_text(first + second[:40])  # killed while writing its row
     with locked(run_path("g", "rte", 2).with_suffix("")):
-        with pytest.raises(PlainError, match="Another process"):
+        with pytest.raises(UserError, match="Another process"):
             again("tasks=rte", "start=2", "end=3")
     again("tasks=rte", "end=3")
     assert scores.read_text().startswith(first) and "RTE, run 0, seed 0: accuracy" in capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_the_seed_determines_the_run(again):
 def test_runs_of_one_group_have_the_same_settings_and_tables(again, override, named):
     if override == "glue_dir=other":
         write_synthetic_glue("other", seed=1)
-    with pytest.raises(PlainError, match=f"{named}.*group_name"):
+    with pytest.raises(UserError, match=f"{named}.*group_name"):
         again("tasks=rte", override)
 
 
@@ -137,7 +137,7 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
     paths[best["run"]].unlink()
     again("tasks=stsb", "do_finetune=False")
     assert made_by().startswith(f"stsb run {worst['run']} ")
-    with pytest.raises(PlainError, match=f"run {best['run']} of stsb"):
+    with pytest.raises(UserError, match=f"run {best['run']} of stsb"):
         again("tasks=stsb", "do_finetune=False", f"th_run={best['run']}")
 
 
@@ -147,7 +147,7 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
     (["tasks=rte,wnli", "wsc_trick=True", "wsc_dir=nowhere"], "nowhere/train.jsonl"),
 ])
 def test_missing_prerequisites_are_reported_before_training(start, overrides, message):
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         start("tasks=rte", *overrides)
     assert not Path("checkpoints").exists() and not Path("test_outputs").exists()
 
@@ -162,7 +162,7 @@ def test_tasks_with_missing_files_are_skipped(again, glue, tmp_path, capsys):
     assert f"dev.tsv not found in {partial / 'QNLI'}" in printed
     assert f"test.tsv not found in {partial / 'RTE'}" in printed
     assert {row["task"] for row in Runs()} >= {"rte", "sst2"} and not Runs().of("g", "qnli")
-    with pytest.raises(PlainError, match="qnli.*dev.tsv"):
+    with pytest.raises(UserError, match="qnli.*dev.tsv"):
         again("tasks=qnli", f"glue_dir={partial}")
 
 
@@ -178,7 +178,7 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     other = torch.load(fresh_checkpoint, weights_only=True)
     other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1
     torch.save(other, "other.pth")
-    with pytest.raises(PlainError, match="MNLI run in the group 'g'"):
+    with pytest.raises(UserError, match="MNLI run in the group 'g'"):
         again("tasks=rte", "group_name=i", "start_from_mnli=g", "pretrained_checkpoint=other.pth")
 
 
@@ -211,11 +211,11 @@ def test_wnli_by_the_wsc_trick(start, capsys, tmp_path, glue):
     [row] = Runs()
     assert list(row["scores"]) == ["wsc_validation"] and len((GROUP / "WNLI.tsv").read_text().splitlines()) == 147
     assert row["train_rows"] == 40 and "WNLI (on WSC)" in report(Runs())
-    with pytest.raises(PlainError, match="WSC"):
+    with pytest.raises(UserError, match="WSC"):
         predict(str(run_path("g", "wnli", 0)), "x.txt")
     shutil.copytree(glue / "WSC", tmp_path / "wsc")
     (tmp_path / "wsc/train.jsonl").write_text((glue / "WSC/val.jsonl").read_text())
-    with pytest.raises(PlainError, match="training rows"):
+    with pytest.raises(UserError, match="training rows"):
         start(*overrides, f"wsc_dir={tmp_path / 'wsc'}")
 
 
@@ -238,16 +238,16 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
     labels = [TASKS["mnli"].labels[label] for label in expected]
     assert [line[0] for line in lines] == finetune.load("g_mnli_0.pth").predict(pairs).labels == labels
-    with pytest.raises(PlainError, match="tuples"):
+    with pytest.raises(UserError, match="tuples"):
         finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
-    with pytest.raises(PlainError, match="x.txt, line 2"):
+    with pytest.raises(UserError, match="x.txt, line 2"):
         predicted("mnli", "a\tb\nc d\n")
-    with pytest.raises(PlainError, match="x.csv.*'sentence'"):
+    with pytest.raises(UserError, match="x.csv.*'sentence'"):
         predicted("sst2", "review\na good server\n", "x.csv")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(start):
-    with pytest.raises(PlainError, match="RTE, run 0.*nan"):
+    with pytest.raises(UserError, match="RTE, run 0.*nan"):
         start("tasks=rte", "task_overrides={'rte': {'lr': 1e30, 'epochs': 1}}")
     assert not Runs() and not run_path("g", "rte", 0).exists()
 

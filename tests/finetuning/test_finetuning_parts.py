@@ -5,9 +5,9 @@ from fastai.callback.core import Callback, CancelFitException
 
 import finetune
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
-from _utils.finetuning.plan import settings_of
+from _utils.finetuning.preparation import settings_of
 from _utils.networks import load_pretrained
-from _utils.networks.fast import set_attention
+from _utils.networks.faster_layers import set_attention
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import encode_task
 from _utils.training import set_seed

@@ -10,7 +10,7 @@ import torch
 from csv_files import write_csv
 
 import finetune
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.custom import complete_own_task, load_own_task
 
@@ -89,7 +89,7 @@ def test_a_mistake_in_one_row_does_not_change_the_kind():
 def test_one_row_in_twenty_does_not_decide_on_the_kind(labels, kind):
     """The rows that would are named, and `kind` is asked for."""
     labelled(labels, "a.jsonl")
-    with pytest.raises(PlainError, match=rf"1 of {len(labels)} labels.*line {len(labels)}\b.*'kind'.*{kind}"):
+    with pytest.raises(UserError, match=rf"1 of {len(labels)} labels.*line {len(labels)}\b.*'kind'.*{kind}"):
         loaded("a.jsonl")
     if kind != "tagging":
         labelled(labels[:20] + labels[-3:] * 2, "a.jsonl")
@@ -137,10 +137,10 @@ def test_the_rows_of_a_group_stay_in_one_split():
     assert len(patients["train"]) == 16 and len(patients["validation"]) == 4
     assert not patients["train"] & patients["validation"]
     assert abs(Counter(data.splits["validation"]["label"])[1] - 67 / 5) < 2
-    with pytest.raises(PlainError, match="a.csv: missing column 'doctor'"):
+    with pytest.raises(UserError, match="a.csv: missing column 'doctor'"):
         loaded(groups="doctor")
     write("a.csv", [row | {"patient": "one"} for row in rows])
-    with pytest.raises(PlainError, match="from 1 'groups'"):
+    with pytest.raises(UserError, match="from 1 'groups'"):
         loaded(groups="patient")
 
 
@@ -169,7 +169,7 @@ def test_several_labels_per_text(rows, given):
 @pytest.mark.parametrize("cell", ["yes", "2", "x"])
 def test_columns_of_labels_with_other_cells_than_1_and_0_are_named(cell):
     write_csv("a.csv", ("text", "x", "y"), [("one", "0", "1")] * 30 + [("two", cell, "0")])
-    with pytest.raises(PlainError, match=f"line 32: the column 'x' contains '{cell}'"):
+    with pytest.raises(UserError, match=f"line 32: the column 'x' contains '{cell}'"):
         loaded(label=["x", "y"])
 
 
@@ -179,7 +179,7 @@ def test_columns_of_labels_with_other_cells_than_1_and_0_are_named(cell):
     (["[1. 0. 0.]"] * 9, "line 2: .*label")])
 def test_broken_lists_and_vectors_of_ones_and_zeros_are_named(cells, place):
     labelled(cells)
-    with pytest.raises(PlainError, match=f"a.csv, {place}"):
+    with pytest.raises(UserError, match=f"a.csv, {place}"):
         loaded()
 
 
@@ -245,7 +245,7 @@ def test_comments_before_a_sentence_are_no_words(comments):
 
 def test_the_line_with_other_columns_than_most_is_named():
     write("a.conll", ["% a comment of this file, Anna NN B-PER, left VB O"] * 3)
-    with pytest.raises(PlainError, match="a.conll, line 1: 6 columns instead of 3"):
+    with pytest.raises(UserError, match="a.conll, line 1: 6 columns instead of 3"):
         loaded("a.conll")
     write("a.conll", ["# #, 4 CD"] * 20)  # PTB's tag of this word
     assert loaded("a.conll").task.labels == ("#", "CD")
@@ -354,7 +354,7 @@ def test_the_words_of_spans_follow_from_the_text_alone(text, spans, tags, warnin
     ([{"from": 0, "to": 4}], "neither")])
 def test_lists_that_are_no_spans_of_the_text_are_named(label, message):
     write("a.jsonl", [{"text": "Anna left", "label": label}] * 20)
-    with pytest.raises(PlainError, match=f"line 1: .*{message}"):
+    with pytest.raises(UserError, match=f"line 1: .*{message}"):
         loaded("a.jsonl")
 
 
@@ -494,7 +494,7 @@ BAD_FILES = [
 @pytest.mark.parametrize("name, content, given, message", BAD_FILES)
 def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content, given, message):
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(PlainError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         loaded(name, **{"dev": name, **given})
     assert "download" not in str(error.value)  # as only GLUE's files can be
 
@@ -510,7 +510,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content,
 ])
 def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
     """No message advises to set a key to None, which is the same as leaving it out."""
-    with pytest.raises(PlainError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         finetune.c.override([f"tasks={given}"])
     assert "None" not in str(error.value).partition("Use ")[2]
 
@@ -519,10 +519,10 @@ def test_settings_of_own_tasks_are_given_by_name():
     overrides = ["tasks=[{'train': 'data/reviews/train.csv'}, 'rte']", "task_overrides={'reviews': {'lr': .1}}",
                  "th_run={'reviews': 1}"]
     assert complete_finetuning(finetune.c.override(overrides)).tasks[0]["name"] == "reviews"
-    with pytest.raises(PlainError, match="Invalid value for task_overrides: there is no task 'review'. Choose from "
+    with pytest.raises(UserError, match="Invalid value for task_overrides: there is no task 'review'. Choose from "
                                          "cola, .*, reviews"):
         complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
-    with pytest.raises(PlainError, match="two tasks are called 'a'. Remove one, or set 'name'"):
+    with pytest.raises(UserError, match="two tasks are called 'a'. Remove one, or set 'name'"):
         finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
-    with pytest.raises(PlainError, match="File not found: 'none.csv'"):
+    with pytest.raises(UserError, match="File not found: 'none.csv'"):
         loaded("none.csv")

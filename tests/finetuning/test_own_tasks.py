@@ -19,7 +19,7 @@ from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast,
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning import group
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.evaluation import KeepBest
@@ -191,7 +191,7 @@ def test_the_best_epoch_is_kept_if_wanted(start, capsys, monkeypatch):
     assert row["settings"]["keep"] == "best" and row["best_epoch"] == 1 + scores.index(max(scores)) and len(scores) == 6
     assert 100 * row["scores"]["validation"]["accuracy"] == max(scores) > min(scores)
     assert f"weights of epoch {row['best_epoch']})" in capsys.readouterr().out
-    with pytest.raises(PlainError, match="keep='best', not None"):
+    with pytest.raises(UserError, match="keep='best', not None"):
         start(OWN | {"dev": .5}, "task_overrides={'mine': {'epochs': 6, 'lr': 2e-3, 'bs': 4}}")
 
 
@@ -220,7 +220,7 @@ def test_r2_of_one_row_is_a_number_and_the_dev_set_is_named(start, capsys, keep)
 def test_a_run_whose_last_update_diverges_stops_with_a_message(start, keep):
     write_csv("train.csv", ("text", "label"), [(text, len(text) / 4) for text in sentences(20)])
     overrides = "task_overrides={'mine': {'epochs': 1, 'lr': 1e30}}", f"keep={keep}"  # one update
-    with pytest.raises(PlainError, match="mine: .*not finite"):
+    with pytest.raises(UserError, match="mine: .*not finite"):
         start(OWN | {"metrics": "pearson"}, *overrides)
     assert not Runs()
 
@@ -234,7 +234,7 @@ def test_class_weights_are_balanced_or_given_by_label(start):
     torch.testing.assert_close(loss(logits, torch.tensor([0, 1])), expected)
     start(OWN | {"class_weights": {"a": 5}})
     assert load_finetuned(run_path("g", "mine", 0))[2]["settings"]["own_task"]["class_weights"] == [5., 1.]
-    with pytest.raises(PlainError, match="no label 'c'. The labels are a, b"):
+    with pytest.raises(UserError, match="no label 'c'. The labels are a, b"):
         start(OWN | {"class_weights": {"c": 5}})
     write_csv("train.csv", ("text", "label"), [(text, i % 3) for i, text in enumerate(sentences(40))])
     assert load_own_task(complete_own_task(OWN | {"class_weights": {"2": 5}})).task.class_weights == (1., 1., 5.)
@@ -354,12 +354,12 @@ def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsy
         variables = {"text": texts[1]}
         exec(example, variables)
         torch.testing.assert_close(variables["probabilities"], found[1], atol=1e-3, rtol=1e-3)
-    with pytest.raises(PlainError, match="window_stride=64, not None"):
+    with pytest.raises(UserError, match="window_stride=64, not None"):
         start(OWN | {"test": "train.csv", "kind": kind})
 
 
 def test_windows_are_off_by_default_and_leave_out_no_tokens(start):
-    with pytest.raises(PlainError, match="window_stride=16"):
+    with pytest.raises(UserError, match="window_stride=16"):
         start(OWN, "window_stride=16", "max_length=16")
     start(OWN)
     assert Runs()[0]["settings"]["window_stride"] is None
@@ -438,7 +438,7 @@ def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     find = exported_pipeline("token-classification", "mine", aggregation_strategy="first")
     [entity] = [found for found in find(texts[0]) if found["entity_group"] == "FIRST"]
     assert (entity["start"], entity["end"]) == (1, 8)
-    with pytest.raises(PlainError, match="not a text"):
+    with pytest.raises(UserError, match="not a text"):
         finetune.load("g_mine_0.pth").predict([["a", "b"]])
 
 
@@ -468,22 +468,22 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys, monkeypatc
                                       (own | {"metrics": "matthews"}, [], "own_task: metrics="),
                                       (own | {"dev": "dev.csv"}, [], ".*other dev rows.*'dev'.*group_name"),
                                       (own | {"dev": .2}, [], "other training rows.*'dev'.*group_name")):
-        with pytest.raises(PlainError, match=f"was trained with {named}"):
+        with pytest.raises(UserError, match=f"was trained with {named}"):
             start(changed, *overrides)
     [row] = Runs()
     settings = row["settings"] | {"own_task": {**row["settings"]["own_task"]}}
     row["settings"]["own_task"]["positive"] = "a"  # which the task does not have any more
-    with pytest.raises(PlainError, match="own_task: positive='a', not None"):
+    with pytest.raises(UserError, match="own_task: positive='a', not None"):
         Runs([row]).finished("g", "mine", 0, row["seed"], settings)
     write_classes("abc")
-    with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
+    with pytest.raises(UserError, match="was trained for another task than 'mine' is now"):
         start(own | {"test": "train.csv"}, "do_finetune=False")
 
 
 def test_a_checkpoint_of_another_group_is_not_overwritten(start):
     """The names of groups and own tasks may contain the character that separates them in the names of checkpoints."""
     start(OWN | {"name": "b_c"}, "group_name=a")
-    with pytest.raises(PlainError, match="group='a', not 'a_b', task='b_c', not 'c'.*Set another group_name"):
+    with pytest.raises(UserError, match="group='a', not 'a_b', task='b_c', not 'c'.*Set another group_name"):
         start(OWN | {"name": "c"}, "group_name=a_b")
 
 
@@ -527,9 +527,9 @@ def test_mean_pooling_reads_all_tokens_but_no_padding_also_from_the_checkpoint(s
     states = [model.base_model(ids[i:i + 1, :n]).last_hidden_state[0] for i, n in enumerate((6, 4))]
     expected = torch.stack([model.classifier(of_tokens.mean(0)) for of_tokens in states])
     torch.testing.assert_close(model(ids, is_token, types), expected)
-    with pytest.raises(PlainError, match="pooling='mean'"):
+    with pytest.raises(UserError, match="pooling='mean'"):
         start(OWN, "pooling=first")
-    with pytest.raises(PlainError, match="pooling=mean"):
+    with pytest.raises(UserError, match="pooling=mean"):
         export_hf("g_mine_0.pth", "exported")
 
 

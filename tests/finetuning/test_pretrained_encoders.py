@@ -13,7 +13,7 @@ from transformers import (
 )
 
 import finetune
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.networks.pretrained import load_pretrained, size_of
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
@@ -67,7 +67,7 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     ("fresh_0_100.0%.pth", "base", "size=tiny"),
     (None, "tiny", "size=tiny"), ("no-such/model", "small", "'no-such/model'")])
 def test_a_missing_checkpoint_or_one_of_another_size_raises(workplace, name, size, message):
-    with pytest.raises(PlainError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         load_pretrained(name, size)
     assert "\n" not in str(error.value)
 
@@ -86,17 +86,17 @@ def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
     config, length, message, small_tokenizer, tmp_path
 ):
     c = complete_finetuning(finetune.c.override([f"max_length={length}"]))
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         for_checkpoint(c, load_pretrained(save(tmp_path, config, small_tokenizer), "small"))
 
 
 def test_a_folder_without_weights_or_tokenizer_raises(small_tokenizer, tmp_path):
     FAMILIES["bert"].save_pretrained(tmp_path)
-    with pytest.raises(PlainError, match=tmp_path.name):
+    with pytest.raises(UserError, match=tmp_path.name):
         load_pretrained(str(tmp_path), "small")
     folder = save(tmp_path, FAMILIES["bert"], small_tokenizer)
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(PlainError, match="tokenizer"):
+    with pytest.raises(UserError, match="tokenizer"):
         load_pretrained(folder, "small")
 
 
@@ -106,7 +106,7 @@ def test_missing_layers_raise_instead_of_getting_random_weights(family, small_to
     folder = save(tmp_path, config, small_tokenizer)
     config.num_hidden_layers = 5
     config.save_pretrained(folder)
-    with pytest.raises(PlainError, match="encoder.layer.3"):
+    with pytest.raises(UserError, match="encoder.layer.3"):
         load_pretrained(folder, "small")
 
 
@@ -125,5 +125,5 @@ def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(sm
     tokenizer.add_tokens(["<e1>", "</e1>"])
     config = copy.deepcopy(FAMILIES["bert"])
     config.vocab_size = len(small_tokenizer) + 1
-    with pytest.raises(PlainError, match=f"{len(tokenizer)} tokens.*{config.vocab_size}"):
+    with pytest.raises(UserError, match=f"{len(tokenizer)} tokens.*{config.vocab_size}"):
         load_pretrained(save(tmp_path, config, tokenizer), "small")

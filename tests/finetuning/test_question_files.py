@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import finetune
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.answers import Answers
 from _utils.tasks.custom import complete_own_task, load_own_task, question_task
@@ -84,9 +84,9 @@ def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(f
     assert [notice for notice in data.notices if "2 of 3" in notice and "b.json" in notice]
     data = loaded(write("c.json", *[ANSWERED] * 3, {"answers": []}), dev=dev)
     assert not [notice for notice in data.notices if "b.json" in notice]
-    with pytest.raises(PlainError, match="d.json"):
+    with pytest.raises(UserError, match="d.json"):
         loaded(train, dev=write("d.json", *[{"answers": []}] * 3))
-    with pytest.raises(PlainError, match="d.json.*answer"):
+    with pytest.raises(UserError, match="d.json.*answer"):
         loaded("d.json")
 
 
@@ -133,7 +133,7 @@ def test_tables_of_questions_are_read(folder, name):
     assert rows["is_impossible"][:] == [1, 0] * 5
     assert rows["answer_start"][:2] == [-1, 6] and rows["first_word"][:2] == [-1, 1]
     assert loaded(name).task.questions.has_unanswerable
-    with pytest.raises(PlainError, match=f"{name}.*'kind': 'questions'"):
+    with pytest.raises(UserError, match=f"{name}.*'kind': 'questions'"):
         loaded(name, kind=None)
 
 
@@ -154,7 +154,7 @@ def test_google_names_find_parquet_files(folder):
     ("a.parquet", "PAR1", "a.parquet")])
 def test_unreadable_tables_raise(folder, name, content, message):
     Path(name).write_text(content)
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         loaded(name)
 
 
@@ -165,7 +165,7 @@ def test_a_file_without_text_in_its_contexts_raises(folder, context):
     write("a.json", *[ANSWERED] * 3), write("b.json", *[{"answers": [], "is_impossible": True}] * 3, context=context)
     for keys in ({}, {"dev": "a.json"}, {"test": "a.json"}):
         files = {"train": "b.json", "dev": "b.json", "test": "b.json"} | dict.fromkeys(keys, "a.json")
-        with pytest.raises(PlainError, match="b.json.*context"):
+        with pytest.raises(UserError, match="b.json.*context"):
             loaded(**files)
 
 
@@ -181,7 +181,7 @@ def test_questions_on_empty_contexts_are_not_used_for_training(folder):
 
 def test_a_context_without_a_token_raises_when_no_other_has_one(folder, small_tokenizer):
     rows = read_questions(write("a.json", *[ANSWERED] * 3)).map(lambda row: {"context": "\u200b"})
-    with pytest.raises(PlainError, match="200b"):
+    with pytest.raises(UserError, match="200b"):
         QuestionRows(rows, small_tokenizer, 64, QuestionOptions())
 
 

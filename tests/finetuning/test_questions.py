@@ -10,7 +10,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks import load_pretrained
@@ -93,7 +93,7 @@ def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     (squad([("beta", 6)]), {"questions": {"doc_stride": 0}}, "Use a dictionary with some of")])
 def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         loaded(tmp_path / "a.json", **keys)
 
 
@@ -101,7 +101,7 @@ def test_ids_of_test_questions_differ(tmp_path):
     question = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 15]]}])
     (tmp_path / "a.jsonl").write_text(f"{question}\n{question}")
     loaded(tmp_path / "a.jsonl")
-    with pytest.raises(PlainError, match="a.jsonl: several questions have the id 'q'"):
+    with pytest.raises(UserError, match="a.jsonl: several questions have the id 'q'"):
         loaded(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
 
 
@@ -117,7 +117,7 @@ def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
     data = load_own_task(c.tasks[0])
     assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2
     assert len(data.splits["validation"]) == 2
-    with pytest.raises(PlainError, match="searchqa/train.json"):
+    with pytest.raises(UserError, match="searchqa/train.json"):
         load_own_task(c.tasks[1])
     assert length(complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"]))) == 128
 
@@ -186,13 +186,13 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
     assert list(texts) == list(n_best) == list(odds) == ids
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
     assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
-    with pytest.raises(PlainError, match="answers questions"):
+    with pytest.raises(UserError, match="answers questions"):
         Path("x.tsv").write_text("who?\tthe context")
         predict(str(run_path("g", "q", 0)), "x.tsv")
     if options:
         check_export(results.tables["q"].splits["test"])
     else:
-        with pytest.raises(PlainError, match="'joint': False"):
+        with pytest.raises(UserError, match="'joint': False"):
             export_hf(str(run_path("g", "q", 0)), "out")
 
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from _utils.commands.glue import glue_results
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.results import (
     COMPARISON,
@@ -58,7 +58,7 @@ def test_an_invalid_line_is_reported(tmp_path, monkeypatch, line):
     add_run(row("cola", 0, 50.))
     with SCORES.open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(PlainError, match="line 2"):
+    with pytest.raises(UserError, match="line 2"):
         Runs()
 
 
@@ -106,7 +106,7 @@ def test_a_constant_prediction_is_noticed(task, outputs, labels, found):
 
 def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
     rows = [row("cola", 0, 1., "a"), row("rte", 0, 1., "b")]
-    with pytest.raises(PlainError, match="no task in common"):
+    with pytest.raises(UserError, match="no task in common"):
         compare_checkpoints(Runs(rows), ["a", "b"])
     rows += [row("cola", 1, 60., "a"), row("rte", 0, 70., "a"), row("cola", 0, 40., "b"), row("rte", 1, 60., "b")]
     assert compare_checkpoints(Runs(rows), ["a", "b"]).to_dict() == {"a": 65., "b": 50.}
@@ -122,5 +122,5 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     printed = capsys.readouterr().out
     assert "2 groups" in printed and "mean 55.00, std 7.07, max 60.00, min 50.00" in printed
     assert COMPARISON.stat().st_size > 5000
-    with pytest.raises(PlainError, match="'seed_3'.*seed_1, seed_2"):
+    with pytest.raises(UserError, match="'seed_3'.*seed_1, seed_2"):
         glue_results(["seed_3"])

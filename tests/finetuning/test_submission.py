@@ -4,7 +4,7 @@ import zipfile
 import pytest
 
 from _utils.commands.glue import glue_submission
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.tasks.glue import TASKS
 from _utils.tasks.predictions import write_rows
 from _utils.tasks.regression import Regression
@@ -64,7 +64,7 @@ def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, na
     target, text = make_zip(folder, ROWS), (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         make_zip(folder, ROWS)
     assert not target.exists()
 
@@ -77,7 +77,7 @@ def test_missing_and_unknown_files_and_damaged_zips_are_reported(folder, tmp_pat
     (folder / "QQP.tsv").rename(folder / "qqp.tsv")
     for path, message in ((folder, "QQP.tsv"), (tmp_path / "nested.zip", "nested.zip"),
                           (tmp_path / "damaged.zip", "damaged.zip"), (tmp_path / "none.zip", "none.zip")):
-        with pytest.raises(PlainError, match=message):
+        with pytest.raises(UserError, match=message):
             check_submission(path, ROWS)
 
 
@@ -85,5 +85,5 @@ def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, capsys)
     write_majorities(tmp_path / "group", dict.fromkeys(OFFICIAL_ROWS, 200) | {"WNLI.tsv": 146})
     glue_submission(str(tmp_path / "group"), str(glue))
     assert "group.zip is valid" in capsys.readouterr().out and (tmp_path / "group.zip").exists()
-    with pytest.raises(PlainError, match="AX.tsv has 201 lines"):
+    with pytest.raises(UserError, match="AX.tsv has 201 lines"):
         glue_submission(str(tmp_path / "group"))

@@ -4,8 +4,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from _utils.errors import PlainError
-from _utils.finetuning.plan import print_tables
+from _utils.errors import UserError
+from _utils.finetuning.preparation import print_tables
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.synthetic import write_synthetic_glue
 
@@ -82,7 +82,7 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_o
                                                                 "a test set"),
 ])
 def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
-    with pytest.raises(PlainError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         rte(tmp_path, **files)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import load_task
 from _utils.tasks.wsc import SchemaPredictor, SchemaRows, find_pronoun, load_wsc, make_schema, wnli_schemas
@@ -64,7 +64,7 @@ def test_a_malformed_line_of_wsc_is_reported(tmp_path, line):
         {"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}}
     )
     (tmp_path / "train.jsonl").write_text(f"\ufeff{good}\n{line}\n")  # with a byte order mark
-    with pytest.raises(PlainError, match="train.jsonl, line 2"):
+    with pytest.raises(UserError, match="train.jsonl, line 2"):
         load_wsc("train", tmp_path)
 
 

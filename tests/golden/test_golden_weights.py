@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from _utils.commands.convert_tf import convert, convert_tf
 from _utils.commands.tf_checkpoint import Variable, open_variables
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import PARTS, build_network
 from _utils.recipes import RECIPES
 from _utils.text.vocabulary import SPECIAL_TOKENS
@@ -148,12 +148,12 @@ def test_a_missing_variable_is_named(golden, monkeypatch, part, lacking):
     variables = open_variables(golden / "official/micro_ckpt/model.ckpt-200")
     del variables[lacking]
     monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
-    with pytest.raises(PlainError, match=lacking):
+    with pytest.raises(UserError, match=lacking):
         convert("prefix", part, MICRO)
 
 
 def test_heads_that_do_not_follow_from_the_shapes_have_to_be_given(golden):
     prefix = golden / "official/micro_ckpt/model.ckpt-200"
-    with pytest.raises(PlainError, match="--hparams"):
+    with pytest.raises(UserError, match="--hparams"):
         convert(prefix, "discriminator", None)
     assert convert(prefix, "discriminator", {"num_attention_heads": 4})[0].config.num_attention_heads == 4

@@ -7,7 +7,7 @@ import pytest
 import finetune
 import pretrain
 from _utils.config import MyConfig, complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
@@ -27,8 +27,8 @@ def assert_contains(config, expected):
 
 
 def assert_raises(expected, function, *arguments):
-    """The call raises a PlainError on one line that contains the expected fragments."""
-    with pytest.raises(PlainError) as error:
+    """The call raises a UserError on one line that contains the expected fragments."""
+    with pytest.raises(UserError) as error:
         function(*arguments)
     assert not [fragment for fragment in expected if fragment not in str(error.value)], error.value
     assert "\n" not in str(error.value)
@@ -103,7 +103,7 @@ def test_keys_are_checked_when_set_and_in_the_first_cell():
     config = c.copy_with({})
     config.size = "base"
     assert config.size == config["size"] == "base"
-    with pytest.raises(PlainError):
+    with pytest.raises(UserError):
         config.size = "huge"
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
     assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.training.device import choose_device, choose_precision, warn_of_emulation
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
@@ -48,7 +48,7 @@ def test_a_gpu_has_an_index_and_a_missing_one_is_reported_by_name(monkeypatch):
     use_gpus(monkeypatch, (9, 0), "sm_90")
     assert [choose_device(name).index for name in ("cuda", "cuda:1")] == [0, 1]
     for name in ("cuda:99", "gpu"):
-        with pytest.raises(PlainError, match=f"Device not found: '{name}'"):
+        with pytest.raises(UserError, match=f"Device not found: '{name}'"):
             choose_device(name)
 
 
@@ -56,5 +56,5 @@ def test_a_gpu_has_an_index_and_a_missing_one_is_reported_by_name(monkeypatch):
     ((8, 9), "sm_75 sm_86 sm_90", True), ((8, 0), "sm_75 sm_86 sm_90", False), ((12, 0), "sm_90 compute_90", True)])
 def test_a_gpu_for_which_pytorch_has_no_kernels_is_reported(monkeypatch, capability, built_for, runs):
     use_gpus(monkeypatch, capability, built_for)
-    with nullcontext() if runs else pytest.raises(PlainError, match="cuda:1.*sm_75"):
+    with nullcontext() if runs else pytest.raises(UserError, match="cuda:1.*sm_75"):
         choose_device("cuda:1")

@@ -6,7 +6,7 @@ from tiny_pretraining import equal_weights, metrics, run, weights
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
 from _utils.runs.checkpoints import saved_networks
 
@@ -84,5 +84,5 @@ def test_a_run_resumes_and_exports_the_sum(workplace, batch):
     ([BERT.replace("128", "64")], "64"),
 ])
 def test_what_it_cannot_be_combined_with_is_rejected_before_any_work(workplace, settings, message):
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         run("tying=disentangled", *settings)

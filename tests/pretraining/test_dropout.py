@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from _utils.networks.build import build_network
-from _utils.networks.fast import attention, cheap_dropout, make_dropout_cheap, uniform_like
+from _utils.networks.faster_layers import attention, cheap_dropout, make_dropout_cheap, uniform_like
 from _utils.recipes import RECIPES
 
 

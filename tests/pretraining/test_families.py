@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import PARTS, build_network, count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
 from _utils.objectives.kinds import flops_per_token
@@ -104,7 +104,7 @@ def test_mini_keeps_its_rotary_positions(small_tokenizer):
     ("small", "small", "embeddings+projection", "projection.bias"),
     ("bert_tiny", "alectra_tiny", "embeddings+encoder", "projection")])
 def test_tying_networks_that_do_not_match_raises(generator_of, discriminator_of, tying, fragment):
-    with pytest.raises(PlainError, match=fragment):
+    with pytest.raises(UserError, match=fragment):
         pretrain.tie(networks(generator_of, 100)["generator"], networks(discriminator_of, 100)["discriminator"], tying)
 
 
@@ -135,7 +135,7 @@ def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, disc
     (["size=alectra_small", "max_length=256"], "128 positions"), (["size=bert_small", "temperature=2"], "temperature"),
 ])
 def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, message):
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         run("size=tiny", *overrides)
     assert not Path("datasets").exists()
 

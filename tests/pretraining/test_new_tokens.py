@@ -9,7 +9,7 @@ from tiny_families import FAMILIES
 from tokenizer_kinds import sentences
 from transformers import AutoModelForMaskedLM
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks import add_tokens
 from _utils.networks.build import build_network
 from _utils.runs.checkpoints import saved_networks
@@ -58,7 +58,7 @@ def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path
 @pytest.mark.parametrize("vocab", [5, 248])
 def test_a_size_that_adds_nothing_raises(small_tokenizer, vocab):
     assert len(small_tokenizer) == 248
-    with pytest.raises(PlainError, match=f"vocab={vocab} .* 248 tokens"):
+    with pytest.raises(UserError, match=f"vocab={vocab} .* 248 tokens"):
         extend_tokenizer(small_tokenizer, vocab)
 
 

@@ -11,7 +11,7 @@ from tiny_pretraining import equal_weights, metrics, weights
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.fast_electra import FastOutput, masked_slots
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
@@ -210,7 +210,7 @@ def test_uniform_replacements_train_the_discriminator_alone(workplace):
     assert row["replaced_share"] > .1 and not any(name.startswith("generator") for name in weights())
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     assert {path.name for path in Path("out").iterdir()} == {"discriminator"}
-    with pytest.raises(PlainError, match="no generator"):
+    with pytest.raises(UserError, match="no generator"):
         load_with_head("mini_5_100.0%.pth", "generator")
 
 
@@ -266,7 +266,7 @@ def test_two_stages_train_one_network_each(workplace):
     run(*settings, "base_run_name=again", "stop_at=2", resume=True)
     run(*settings, "base_run_name=again", "stop_at=11", resume=True)  # more than the four steps of the second stage
     assert equal_weights(learned, weights("again_5"))
-    with pytest.raises(PlainError, match="started with .*lr=0.001"):  # the first stage has other settings
+    with pytest.raises(UserError, match="started with .*lr=0.001"):  # the first stage has other settings
         run(*settings[:3], "lr=1e-4", resume=True)
 
 
@@ -323,19 +323,19 @@ def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
         (["two_stage_steps=2"], "steps=3"),
         (["max_length=16"], "max_length=32"),
     ):
-        with pytest.raises(PlainError, match=f"mini_generator_5' was started with .*{named}"):
+        with pytest.raises(UserError, match=f"mini_generator_5' was started with .*{named}"):
             run(*settings, *changed, resume=True)
     shutil.rmtree("checkpoints/pretrain/mini_5")
     content = Path("vocab.txt").read_text()
     Path("vocab.txt").write_text(content.replace("guess", "guest"))
-    with pytest.raises(PlainError, match="The vocabulary changed since .*mini_generator_5_100.0%.pth"):
+    with pytest.raises(UserError, match="The vocabulary changed since .*mini_generator_5_100.0%.pth"):
         run(*settings, resume=True)
     Path("vocab.txt").write_text(content)
     run(*settings, resume=False)  # trains both again
     assert Path("checkpoints/pretrain/aside/mini_generator_5_1/mini_generator_5_100.0%.pth").exists()
     for name in ("mini_generator_5", "mini_5"):
         delete_resume_checkpoints(folder.with_name(name))
-    with pytest.raises(PlainError, match="The run mini_5 is complete"):  # as of any other run
+    with pytest.raises(UserError, match="The run mini_5 is complete"):  # as of any other run
         run(*settings, resume=True)
 
 
@@ -360,7 +360,7 @@ def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):
     ],
 )
 def test_settings_without_effect_raise_before_any_work(workplace, settings, message):
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         run(*settings)
     assert not Path("datasets").exists()
 

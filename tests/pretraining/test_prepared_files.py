@@ -10,7 +10,7 @@ import pytest
 import tiny_pretraining
 from corpora import make_corpus
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.text import processors
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
@@ -88,7 +88,7 @@ def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, before_fil
             time.sleep(.2)
     before_file(kill)
     if killed == "worker":
-        with pytest.raises(PlainError, match="A process that prepares data died.* rerun the same command"):
+        with pytest.raises(UserError, match="A process that prepares data died.* rerun the same command"):
             prepare()
     else:
         process = start(prepare, "cache", num_proc)

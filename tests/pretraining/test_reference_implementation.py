@@ -11,7 +11,7 @@ import finetune
 import pretrain
 from _utils.config import complete
 from _utils.networks.build import build_network
-from _utils.networks.fast import first_position_only, make_dropout_cheap
+from _utils.networks.faster_layers import first_position_only, make_dropout_cheap
 from _utils.objectives.base import Objective
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS

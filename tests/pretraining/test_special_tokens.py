@@ -13,7 +13,7 @@ import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
@@ -107,7 +107,7 @@ def test_a_tokenizer_without_a_role_raises_with_it(tmp_path):
     tokenizer = train("WordPiece without template")
     content = tokenizer.to_str().replace("[MASK]", "[HIDE]")
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(PlainError, match=r"lacks \[MASK\]"):
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
         load_tokenizer(str(tmp_path))
 
 

@@ -34,7 +34,7 @@ def build_learner(device="cpu", *settings):
         learn = pretrain.build_learner(
             complete(c), hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes()
         )
-    learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)])
+    learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.CompiledStep)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
     return learn
 

@@ -13,7 +13,7 @@ import pandas
 import pyarrow
 import pytest
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.text import embedded_text, sources
 from _utils.text.sources import check_sources, load_documents
 
@@ -152,7 +152,7 @@ def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, 
     write(tmp_path / "books/a.txt", TXT)
     read_file = sources.read_file
     monkeypatch.setattr(sources, "read_file", lambda *given: write(tmp_path / "books/b.txt", TXT) and read_file(*given))
-    with pytest.raises(PlainError, match="books' changed"):
+    with pytest.raises(UserError, match="books' changed"):
         texts_of("books")
     assert not list((tmp_path / "cache").glob("*.arrow*"))
 
@@ -163,7 +163,7 @@ def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):
     [path] = (tmp_path / "cache").glob("*.arrow")
     content = path.read_bytes()
     path.write_bytes(content.replace(b"Another", b"Ynother"))
-    with pytest.raises(PlainError, match="documents_"):
+    with pytest.raises(UserError, match="documents_"):
         texts_of("text.txt")
     path.write_bytes(content)
     assert texts_of("text.txt") == DOCUMENTS

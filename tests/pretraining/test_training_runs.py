@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.training import pretraining_run
 
@@ -42,7 +42,7 @@ def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(
     in_minutes()
     run(f"steps={steps}", "base_run_name=other", *settings)
     assert equal_weights(weights(), weights("other_5"))
-    with pytest.raises(PlainError, match="minutes=0.03"):
+    with pytest.raises(UserError, match="minutes=0.03"):
         in_minutes("minutes=.02")
 
 
@@ -144,13 +144,13 @@ def test_the_eleventh_skipped_update_in_a_row_stops_the_run(workplace, infinite_
     infinite_loss(2, 10)
     run(*options)
     infinite_loss(2, 11)
-    with pytest.raises(PlainError, match="not finite .* at step 13"):
+    with pytest.raises(UserError, match="not finite .* at step 13"):
         run(*options)
 
 
 def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_loss):
     infinite_loss(2)
-    with pytest.raises(PlainError, match="not finite.* at step 3") as error:
+    with pytest.raises(UserError, match="not finite.* at step 3") as error:
         run("milestones=12.5")
     assert "mini_5/not_finite.pth" in str(error.value)
     assert (FOLDER / "mini_5_12.5%.pth").exists()
@@ -162,7 +162,7 @@ def test_a_milestone_between_log_steps_has_finite_weights(workplace, infinite_lo
     """Without held-out text, no evaluation notices weights that are not finite."""
     keep_three_documents()
     infinite_loss(24)
-    with pytest.raises(PlainError, match="not finite .* at step 25"):
+    with pytest.raises(UserError, match="not finite .* at step 25"):
         run("steps=400", "bs=1")  # logged every two steps
     assert metrics()[-1]["step"] == 24 and not list(FOLDER.glob("mini_5_*.pth"))
 
@@ -223,7 +223,7 @@ def test_continued_pretraining_chooses_a_schedule_for_the_text(trained_pair):
     continue_from(*settings, "stop_at=5", resume=True)
     assert load_checkpoint(FOLDER / "next_5/resume.pth")["step"] == 5
     Path("text.txt").write_text(Path("text.txt").read_text()[:50_000])
-    with pytest.raises(PlainError, match="text changed"):
+    with pytest.raises(UserError, match="text changed"):
         continue_from(*settings, resume=True)
 
 
@@ -264,6 +264,6 @@ def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair
     for path in Path("without_tokenizers").glob("*/tokenizer*"):
         path.unlink()
     shutil.rmtree("datasets")
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         continue_from(*overrides.split())
     assert not Path("datasets").exists() and not Path("checkpoints/pretrain/next_5").exists()

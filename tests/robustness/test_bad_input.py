@@ -13,7 +13,7 @@ from tiny_pretraining import flip_bit
 
 import pretrain
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。\n\n"
 JSON_LINES = "".join(json.dumps({"text": f"Document {i} has nothing wrong with it."}) + "\n" for i in range(500))
@@ -40,8 +40,8 @@ def load_data(*overrides):
 
 
 def assert_fails(overrides, expected):
-    """load_data raises a one-line PlainError that contains the expected fragments."""
-    with pytest.raises(PlainError) as error:
+    """load_data raises a one-line UserError that contains the expected fragments."""
+    with pytest.raises(UserError) as error:
         load_data(*overrides)
     message = str(error.value)
     assert not [fragment for fragment in expected if fragment not in message], message

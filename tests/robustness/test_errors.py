@@ -6,11 +6,11 @@ import sys
 import pytest
 import torch
 
-from _utils.errors import PlainError, explain
+from _utils.errors import UserError, explain
 
 
 @pytest.mark.parametrize("error, message", [
-    (PlainError("a mistake"), "error: a mistake"), (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+    (UserError("a mistake"), "error: a mistake"), (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
     (OSError(errno.EFBIG, "File too large", "x.arrow"), "No space left"),
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed."), "num_workers"),
     (torch.OutOfMemoryError("CUDA out of memory."), "micro_batch"),
@@ -30,8 +30,8 @@ def test_other_errors_keep_their_traceback(error):
     "rank, stdout, stderr", [("0", "printed\n", "error: a mistake\n"), ("1", "", "process 1: error: a mistake\n")]
 )
 def test_only_the_first_process_prints_and_the_others_report_their_own_errors(repo, rank, stdout, stderr):
-    program = ("import time; time.sleep = lambda seconds: None; from _utils.errors import *; print_plain_errors(); "
-               "print('printed'); raise PlainError('a mistake')")
+    program = ("import time; time.sleep = lambda seconds: None; from _utils.errors import *; print_user_errors(); "
+               "print('printed'); raise UserError('a mistake')")
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=repo,

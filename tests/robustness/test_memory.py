@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_pretraining import FOLDER, metrics, run
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.objectives.kinds import default_name, named
 from _utils.recipes import RECIPES
@@ -20,7 +20,7 @@ def test_gpu_too_small_for_the_networks_is_rejected(monkeypatch):
         shapes = named(default_name(recipe)).shapes(recipe)
         networks = [build_network(part, network.config(30522)) for part, network in shapes]
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=4 * 10 ** 9))
-    with pytest.raises(PlainError, match="4.0 GB"):
+    with pytest.raises(UserError, match="4.0 GB"):
         micro_batch_size(gpu, recipe.bs, recipe.max_length, "bf16", networks, recipe.mask_prob)
 
 
@@ -46,5 +46,5 @@ def test_a_resumed_run_keeps_its_micro_batch_and_precision(workplace, capsys):
     learn = run("steps=2", resume=True)
     assert (learn.micro_batch, learn.precision) == (2, "bf16") and len(metrics()) == 2
     assert load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["micro_batch"] == 2
-    with pytest.raises(PlainError, match="precision='fp32'"):
+    with pytest.raises(UserError, match="precision='fp32'"):
         run("steps=2", "precision=fp32", resume=True)

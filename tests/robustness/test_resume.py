@@ -14,11 +14,11 @@ from fastai.callback.core import Callback
 from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, tensorboard_events, weights
 
 import pretrain
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
 from _utils.training import pretraining_run
-from _utils.training.after_step import Stopped
+from _utils.training.callbacks import Stopped
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -119,7 +119,7 @@ def test_complete_run_is_not_trained_again(workplace, capsys):
 def test_run_with_other_settings_is_rejected(workplace, changes, messages):
     run("steps=4")
     before = weights()
-    with pytest.raises(PlainError) as error:
+    with pytest.raises(UserError) as error:
         run("steps=4", *changes)
     assert all(message in str(error.value) for message in [*messages, "resume=False"])
     assert equal_weights(before, weights())
@@ -130,7 +130,7 @@ def test_complete_run_without_its_resume_checkpoint_is_kept(workplace):
     run("steps=2")
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         path.unlink()
-    with pytest.raises(PlainError, match="mini_5.*resume=False"):
+    with pytest.raises(UserError, match="mini_5.*resume=False"):
         run("steps=2")
     assert (FOLDER / "mini_5_100.0%.pth").exists() and not (FOLDER / "aside").exists()
     run("steps=2", "resume=False")
@@ -144,7 +144,7 @@ def test_run_with_another_text_or_vocabulary_is_rejected(workplace):
         content = Path(file).read_text()
         assert old in content
         Path(file).write_text(content.replace(old, new))
-        with pytest.raises(PlainError, match=f"{changed} changed"):
+        with pytest.raises(UserError, match=f"{changed} changed"):
             run("steps=4")
         Path(file).write_text(content)
     run("steps=4")
@@ -178,13 +178,13 @@ def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workp
     shutil.copytree(copy, FOLDER / "mini_5")
     for name in ("resume.pth", "resume_before.pth"):
         flip_bit(FOLDER / "mini_5" / name)
-    with pytest.raises(PlainError, match="mini_5.*resume=False"):
+    with pytest.raises(UserError, match="mini_5.*resume=False"):
         run("save_minutes=0")
 
 
 def test_run_cannot_be_trained_by_two_processes_at_once(workplace):
     with locked(FOLDER / "mini_5"):
-        with pytest.raises(PlainError, match="Another process"):
+        with pytest.raises(UserError, match="Another process"):
             run("steps=1")
     run("steps=1")
 
@@ -207,11 +207,11 @@ def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace)
     for key in ("cased", "documents", "long_lines"):
         del checkpoint["config"][key]
     save_checkpoint(checkpoint, path)
-    with pytest.raises(PlainError, match="documents='blank_line'.*documents='line'"):
+    with pytest.raises(UserError, match="documents='blank_line'.*documents='line'"):
         run("steps=4", "documents=line")
     checkpoint["config"]["one_document_per_file"] = True
     save_checkpoint(checkpoint, path)
-    with pytest.raises(PlainError, match="documents='file'.*documents='blank_line'"):
+    with pytest.raises(UserError, match="documents='file'.*documents='blank_line'"):
         run("steps=4")
     checkpoint["config"]["one_document_per_file"] = False
     save_checkpoint(checkpoint, path)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_pretraining import flip_bit
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.runs.resume import find_resume_checkpoint, save_resume_checkpoint
 
 
@@ -23,7 +23,7 @@ def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace
         monkeypatch.setenv("LOCAL_RANK", rank)
         assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists() == is_kept
     assert {path.name for path in tmp_path.iterdir()} == {"resume.pth.damaged", "resume_before.pth"}
-    with pytest.raises(PlainError), pytest.MonkeyPatch.context() as patch:
+    with pytest.raises(UserError), pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: os.open("/nowhere", 0))  # the next checkpoint cannot be written
         save_resume_checkpoint(tmp_path, {"step": 3})
     assert find_resume_checkpoint(tmp_path) == {"step": 1}
@@ -39,7 +39,7 @@ def test_temporarily_unreadable_checkpoint_is_reported_and_kept(tmp_path, monkey
 
     def fail(*_, **__):
         raise error
-    with monkeypatch.context() as patch, pytest.raises(PlainError, match="resume.pth"):
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="resume.pth"):
         patch.setattr(owner, name, fail)
         find_resume_checkpoint(tmp_path)
     assert find_resume_checkpoint(tmp_path) == {"step": 2}

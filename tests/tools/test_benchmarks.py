@@ -17,7 +17,7 @@ import benchmarks.pretraining
 import benchmarks.starting
 import pretrain
 from _utils.config import complete
-from _utils.runs import Run
+from _utils.runs import RunFolder
 from _utils.text import extend_tokenizer, load_tokenizer
 
 MINIATURE = {
@@ -85,7 +85,7 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
     benchmarks.google_curve.write_text(shared / "data/books/books-0.txt.xz", text)
     c = benchmarks.google_curve.configuration(text, shared / "golden/official/curve/vocab.txt", 1, 600)
     pretrain.pretrain(c)
-    found = benchmarks.google_curve.window_means(benchmarks.google_curve.losses(Run(c.base_run_name, c.seed)))
+    found = benchmarks.google_curve.window_means(benchmarks.google_curve.losses(RunFolder(c.base_run_name, c.seed)))
     expected = sum(map(benchmarks.google_curve.window_means, google.values())) / len(google)
     for step in (200, 300, 400, 500, 600):
         assert found[step] == pytest.approx(expected[step], abs=.1)

@@ -2,14 +2,14 @@
 import pytest
 
 from _utils.__main__ import COMMANDS, Parser, find_command, main
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 
 def test_the_commands_are_listed(capsys):
     main([])
     printed = capsys.readouterr().out
     assert all(f"\n{name} " in printed for name in COMMANDS)
-    with pytest.raises(PlainError, match="'export'"):
+    with pytest.raises(UserError, match="'export'"):
         main(["export"])
 
 
@@ -42,5 +42,5 @@ def test_arguments_have_the_types_of_the_parameters():
     for name, line, message in [("export_hf", "a.pth", "OUT_DIR"), ("glue_results", "--al", "--al"),
                                 ("convert_tf", "tf out --part encoder", "'encoder'"),
                                 ("minimal_pairs", "a b --seed x", "'x'")]:
-        with pytest.raises(PlainError, match=message):
+        with pytest.raises(UserError, match=message):
             parse(name, line)

@@ -28,7 +28,7 @@ import finetune  # noqa: F401  defines the base case of a task
 import pretrain
 from _utils.commands.export_hf import export_hf, new_folder
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
@@ -105,9 +105,9 @@ def test_an_invalid_pair_raises(exported, tmp_path):
     for folder, size, length, message in [
             (exported, "small", 32, "size=tiny"), (exported, "tiny", 513, "512"),
             (mixed, "tiny", 32, "position_embeddings.weight")]:
-        with pytest.raises(PlainError, match=message):
+        with pytest.raises(UserError, match=message):
             load_pair(str(folder), size, length)
-    with pytest.raises(PlainError, match="discriminator"):
+    with pytest.raises(UserError, match="discriminator"):
         load_pretrained(str(exported), "tiny")
 
 
@@ -172,7 +172,7 @@ def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
     torch.save(content, wnli)
     torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
     for path, message in ((bert, "bert"), (wnli, "WSC"), (tmp_path / "other.pth", "other.pth")):
-        with pytest.raises(PlainError, match=message):
+        with pytest.raises(UserError, match=message):
             export_hf(str(path), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))
 
@@ -184,7 +184,7 @@ def test_a_checkpoint_of_electra_pytorch_is_exported(fresh_checkpoint, small_tok
         weights[f"{part}.electra.embeddings.position_ids"] = torch.arange(512)[None]
     optimizer = {"state": [{"step": 3, "grad_avg": torch.ones(2)}], "hypers": L({"lr": 1e-4, "wd": .01})}
     torch.save({"model": weights, "opt": optimizer}, path, pickle_protocol=2)
-    with pytest.raises(PlainError, match="Pass --vocab"):
+    with pytest.raises(UserError, match="Pass --vocab"):
         export_hf(str(path), str(out))
     words = small_tokenizer.get_vocab()
     vocab.write_text("\n".join(sorted(words, key=words.get)))
@@ -280,11 +280,11 @@ def test_a_finetuned_card_has_the_dev_scores_and_no_local_folder(fresh_checkpoin
 def test_existing_files_are_kept_and_partial_folders_deleted(fresh_checkpoint, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("mine")
-    with pytest.raises(PlainError, match="already exists"):
+    with pytest.raises(UserError, match="already exists"):
         export_hf(str(fresh_checkpoint), str(tmp_path / "out"))
     with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "new") as folder:
         (Path(folder) / "half").write_text("")
         raise KeyboardInterrupt
-    with pytest.raises(PlainError, match="mine.txt' is a file"):
+    with pytest.raises(UserError, match="mine.txt' is a file"):
         export_hf(str(fresh_checkpoint), str(tmp_path / "out/mine.txt/out"))
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine.txt"]

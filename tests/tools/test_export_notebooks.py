@@ -9,7 +9,7 @@ import pytest
 
 from _utils.__main__ import main
 from _utils.commands.export_notebooks import SCRIPTS, export
-from _utils.errors import PlainError
+from _utils.errors import UserError
 
 OLD, NEW = "c = MyConfig({\n", "c = MyConfig({  # edited\n"  # a line of both scripts
 
@@ -45,7 +45,7 @@ def contents():
 def assert_refused(*shown, flags=()):
     """The export names these changes, and writes nothing."""
     before = contents()
-    with pytest.raises(PlainError, match="--overwrite") as error:
+    with pytest.raises(UserError, match="--overwrite") as error:
         export_all(*flags)
     assert all(text in str(error.value) for text in shown) and contents() == before
     return str(error.value)
@@ -75,13 +75,13 @@ def test_an_edited_script_is_kept_with_and_without_edits_of_the_notebooks(projec
 
 
 def test_check_writes_nothing(project):
-    with pytest.raises(PlainError, match="pretrain.py differs"):
+    with pytest.raises(UserError, match="pretrain.py differs"):
         export_all("--check")
     assert not Path("pretrain.py").exists()
     export_all()
     edit_script("finetune.py")
     before = contents()
-    with pytest.raises(PlainError, match="finetune.py differs"):
+    with pytest.raises(UserError, match="finetune.py differs"):
         export_all("--check")
     assert contents() == before
 

@@ -11,7 +11,7 @@ import torch
 import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
 from _utils.runs.checkpoints import save_pretrained
 from benchmarks.minimal_pairs import accuracy_by_paradigm, minimal_pairs, read_pairs, score, summarize
@@ -152,7 +152,7 @@ def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, m
 def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
     monkeypatch.chdir(tmp_path)
     Path("pairs.jsonl").write_text(content)
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         minimal_pairs(["missing.pth"], "pairs.jsonl")
     assert not Path("checkpoints").exists()
 
@@ -161,6 +161,6 @@ def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
     ("missing.pth blimp", "missing.pth"), ("blimp --csv checkpoints", "checkpoints"), ("long.jsonl", "512 positions")])
 def test_invalid_arguments_raise_and_write_nothing(fresh_checkpoint, blimp, arguments, message):
     write("long.jsonl", [pair("words " * 600, "b")])
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         main(["minimal_pairs", str(fresh_checkpoint), *arguments.split()])
     assert not Path("checkpoints").exists()

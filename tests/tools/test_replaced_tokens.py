@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.networks import inputs_of, load_with_head, replaced_logits
 from _utils.runs.checkpoints import save_pretrained
 from _utils.text.vocabulary import tokenizer_from_tokens
@@ -183,7 +183,7 @@ def test_the_command_prints_one_table(two_runs, capsys):
     ("a.pth --generator second.pth --text text.txt", "replace_mlm")])
 def test_wrong_arguments_raise(two_runs, small_tokenizer, arguments, message):
     checkpoint("second.pth", small_tokenizer, 1, "objective=replace_mlm")
-    with pytest.raises(PlainError, match=message):
+    with pytest.raises(UserError, match=message):
         main(["replaced_tokens", *arguments.split()])
 
 
@@ -193,5 +193,5 @@ def test_a_discriminator_with_another_vocabulary_raises(two_runs, small_tokenize
     tokens = sorted(ids, key=ids.get)
     tokens[10], tokens[11] = tokens[11], tokens[10]
     checkpoint("swapped.pth", tokenizer_from_tokens(tokens), 1)
-    with pytest.raises(PlainError, match="another vocabulary"):
+    with pytest.raises(UserError, match="another vocabulary"):
         load_discriminator("swapped.pth", hf_tokenizer, c, held_out=True)

@@ -12,7 +12,7 @@ from fastai.callback.core import Callback
 from fastcore.basics import store_attr
 from tqdm import tqdm
 
-from _utils.errors import PlainError, is_first_process
+from _utils.errors import UserError, is_first_process
 from _utils.runs.checkpoints import save_checkpoint
 from _utils.runs.resume import save_resume_checkpoint
 from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
@@ -20,7 +20,7 @@ from _utils.training.metrics import evaluate, format_metrics, warning_of_collaps
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
 
 
-class Stopped(PlainError):
+class Stopped(UserError):
     """The run was asked to stop and has saved its state. The exit status is that of an interrupted program."""
     prefix, exit_status, is_common = "", 130, True
 
@@ -69,7 +69,7 @@ class Schedule(Callback):
             self.opt.set_hyper(name, function(self.learn.train_iter / self.steps))
 
 
-class Bookkeeping(Callback):
+class TrainingRecorder(Callback):
     """What follows a step of pretraining, in the order of `after_batch`.
 
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends;
@@ -78,8 +78,8 @@ class Bookkeeping(Callback):
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
     milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
     folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes`
-    (0: with each row of metrics), and before a stop; None: not saved.   identity: what a resumed run must share, to be
-    saved with it.
+    (0: with each row of metrics), and before a stop; None: not saved.   must_match: what a resumed run must share, to
+    be saved with it.
     signals: StopSignals, or None.   checkpoint: what an earlier process saved, to resume from; None starts at step 0.
     """
     order = 10
@@ -93,7 +93,7 @@ class Bookkeeping(Callback):
         milestones=(),
         save_milestone=None,
         folder=None,
-        identity=None,
+        must_match=None,
         save_minutes=10.0,
         signals=None,
         checkpoint=None,
@@ -165,14 +165,14 @@ class Bookkeeping(Callback):
         in_a_row.add_(1).mul_(is_skipped | (in_a_row > self.most_skipped + 1))
 
     def check_finite(self):
-        """Raise PlainError if more than `most_skipped` updates in a row were skipped. Waits for the device."""
+        """Raise UserError if more than `most_skipped` updates in a row were skipped. Waits for the device."""
         too_many = int(self.skipped[1]) - self.most_skipped
         if too_many > 0:
             earlier = f", as at the {MOST_SKIPPED} steps before" if self.most_skipped else ""
             self.stop_at_non_finite(self.learn.train_iter + 1 - too_many, earlier)
 
     def stop_at_non_finite(self, step, earlier=""):
-        """Save the batch of a step, as it was before masking, and raise PlainError."""
+        """Save the batch of a step, as it was before masking, and raise UserError."""
         saved = ""
         if self.log:
             path = self.log.path.with_name("not_finite.pth")
@@ -181,9 +181,9 @@ class Bookkeeping(Callback):
                 {"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path
             )
             saved = f" The batch is saved in {path}."
-        raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} "
-                         "Lower lr, use a longer warmup or set precision=fp32, under another base_run_name. "
-                         "Milestones saved before that step are intact.")
+        raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} "
+                        "Lower lr, use a longer warmup or set precision=fp32, under another base_run_name. "
+                        "Milestones saved before that step are intact.")
 
     # Metrics of the training
 
@@ -250,7 +250,7 @@ class Bookkeeping(Callback):
     def save(self):
         """Save the state between two steps.
 
-        Raises PlainError instead if its weights are not finite; the earlier file stays.
+        Raises UserError instead if its weights are not finite; the earlier file stays.
         """
         learn = self.learn
         self.check_finite()
@@ -264,7 +264,7 @@ class Bookkeeping(Callback):
         save_resume_checkpoint(
             self.folder,
             {
-                **self.identity,
+                **self.must_match,
                 "step": learn.train_iter,
                 "model": learn.model.state_dict(),
                 "optimizer": learn.opt.opt.state_dict(),
@@ -313,8 +313,8 @@ class LossProgress(Callback):
         if step % self.every == 0 and step + self.every <= self.steps or step == self.steps:
             loss = float(torch.stack(self.losses).mean())
             if not math.isfinite(loss):
-                raise PlainError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
-                                 "task with task_overrides, or set precision=fp32.")
+                raise UserError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
+                                "task with task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
             self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             self.losses = []

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import UserError
 from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, path_of, run_path
@@ -45,7 +45,7 @@ def seed_of(c, run):
 
 
 def trainable_tasks(c, tables):
-    """Names of the tasks that can be finetuned, MNLI first if others start from it. PlainError if no task is left.
+    """Names of the tasks that can be finetuned, MNLI first if others start from it. UserError if no task is left.
 
     tables: {task: TaskData}.
     """
@@ -54,8 +54,8 @@ def trainable_tasks(c, tables):
     found = [name for name in ordered if not missing_tables(tables[name])]
     if not found:
         reasons = "; ".join(missing_tables(tables[names[0]]))
-        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH "
-                         "to a complete GLUE download.")
+        raise UserError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH "
+                        "to a complete GLUE download.")
     return found
 
 
@@ -85,21 +85,22 @@ def missing_tables(data):
     return [message for split, message in data.missing.items() if split not in data.task.test_files]
 
 
-def print_tables(tables, plan=(), official=True, family=None):
+def print_tables(tables, settings_by_task=(), official=True, family=None):
     """Print for each task the rows of its tables, the updates of a run, and below them notices.
 
-    tables: {task: TaskData}.   plan: {task: settings} of the tasks to finetune.   official: as in `rows_of_splits`.
+    tables: {task: TaskData}.   settings_by_task: {task: settings} of the tasks to finetune.   official: as in
+    `rows_of_splits`.
     family: of the encoder, to say what export_hf will refuse; None: nothing.
     """
     for name, data in tables.items():
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
-        if name in plan:
-            text += f"; {text_of_updates(data, plan[name])}"
-            if data.task.record() and family and (head := data.task.why_not_exported(plan[name], family)):
+        if name in settings_by_task:
+            text += f"; {text_of_updates(data, settings_by_task[name])}"
+            if data.task.record() and family and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
-        elif plan and missing_tables(data):
+        elif settings_by_task and missing_tables(data):
             text += "; not finetuned"
-        elif plan and not notices:
+        elif settings_by_task and not notices:
             continue  # AX, which only has a test set
         print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
 
@@ -116,52 +117,57 @@ def text_of_updates(data, settings):
     return text
 
 
-def check_plan(c, plan, pretrained, tables):
-    """Raise PlainError for problems that would stop the planned runs later. plan: {task: settings}.   tables: {task:
+def check_settings(c, settings_by_task, pretrained, tables):
+    """Raise UserError for problems that would stop the planned runs later. settings_by_task: {task: settings}.
+    tables: {task:
     TaskData}.
 
     Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that
     will not exist.
     """
     runs = Runs()
-    for name, settings in plan.items():
+    for name, settings in settings_by_task.items():
         # also of runs that this command does not train
         seeds = {row["run"]: row["seed"] for row in runs.of(c.group_name, name)}
         for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
             runs.finished(c.group_name, name, run, seed, settings)
         group = settings["start_from_mnli"]
-        if group and not (group == c.group_name and "mnli" in plan):
+        if group and not (group == c.group_name and "mnli" in settings_by_task):
             runs.best_mnli(group, pretrained)
         tables[name].task.check_pretrained(pretrained)
-    chosen_runs(c, runs, plan)
+    chosen_runs(c, runs, settings_by_task)
 
 
-def chosen_runs(c, runs, plan=()):
+def chosen_runs(c, runs, settings_by_task=()):
     """{task: finished runs that predict its test sets, as rows of the table}: those in th_run, or the best one.
 
-    Without a dictionary, th_run applies to the tasks that have runs.   plan: tasks whose runs start, ..., end - 1 will
-    be finished.
-    Raises PlainError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a
+    Without a dictionary, th_run applies to the tasks that have runs.   settings_by_task: tasks whose runs start, ...,
+    end - 1 will be finished.
+    Raises UserError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a
     run.
     """
     chosen = {}
     for name in names_of(c.tasks):
-        finished, planned, rows = runs.of(c.group_name, name), range(c.start, c.end) if name in plan else (), []
+        finished, planned, rows = (
+            runs.of(c.group_name, name),
+            range(c.start, c.end) if name in settings_by_task else (),
+            [],
+        )
         th_run = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run if finished or planned else None
         for run in th_run or ():
             row = finished.find(c.group_name, name, run)
             if row and path_of(row).exists():
                 rows.append(row)
             elif run not in planned:
-                raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not "
-                                 f"finished, or '{run_path(c.group_name, name, run)}' was deleted. Choose another run, "
-                                 "or finetune it.")
+                raise UserError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not "
+                                f"finished, or '{run_path(c.group_name, name, run)}' was deleted. Choose another run, "
+                                "or finetune it.")
         if not th_run and (best := finished.best()):
             rows.append(best)
         chosen[name] = rows
-    if not plan and not any(chosen.values()):
-        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
-                         "Finetune first with do_finetune=True, or set tasks or group_name.")
+    if not settings_by_task and not any(chosen.values()):
+        raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
+                        "Finetune first with do_finetune=True, or set tasks or group_name.")
     return chosen
 
 

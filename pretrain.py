@@ -36,13 +36,11 @@ from fastai.learner import CancelStepException
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.errors import print_user_errors
 from _utils.networks import (
-    argmax, check_tying, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
-    shared_modules, uniform_like)
+    argmax, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, sample_by_inversion,
+    share_parameters, shared_modules, uniform_like)
 from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
-from _utils.networks.inverse_cdf import sample_by_inversion
-from _utils.objectives.base import base_case
+from _utils.objectives.base import base_case, smoothing
 from _utils.objectives.kinds import objective_of
-from _utils.objectives.losses import smoothing
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
 from _utils.runs import RunFolder
@@ -293,10 +291,8 @@ def tie(generator, discriminator=None, tying="embeddings"):
     """
     generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
     if discriminator is not None:
-        check_tying(generator, discriminator, tying)
-        source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
-        for part in source:  # 'embeddings', ...
-            share_parameters(source[part], target[part])
+        for source, target in shared_modules(generator, discriminator, tying):
+            share_parameters(source, target)
 
 
 # %% [markdown]
@@ -572,7 +568,7 @@ class TrainingStep:
         return the norm, ().
         """
         norm = self.clip_and_update(self.gradients.views, only_finite=True)
-        self.gradients.zero()
+        self.gradients.flat.zero_()
         return norm
 
 

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
-from _utils.networks.pretrained import is_pair
 from _utils.objectives import kinds
-from _utils.recipes import RECIPES, warmup_in_steps
+from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
 from _utils.text.vocabulary import is_vocab_file

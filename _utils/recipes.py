@@ -5,6 +5,7 @@ released model for small++; lmtuners (facts.md#lmtuners) for the systems with AL
 finetuning are those of the papers; the default of Google's code is 1e-4, for small too (F40).
 """
 import itertools
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,17 @@ TYINGS = {
     "embeddings+encoder": ("embeddings", "projection", "encoder"),
     "all": ("embeddings", "projection", "encoder"),
 }
+
+
+FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weights`
+
+
+def is_pair(initial_weights):
+    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for fresh
+    weights.
+    """
+    names_a_pair = initial_weights.endswith(".pth") or "discriminator" in initial_weights
+    return initial_weights not in FRESH_WEIGHTS and (names_a_pair or os.path.isdir(initial_weights))
 
 
 @dataclass(frozen=True)

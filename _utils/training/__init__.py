@@ -9,8 +9,7 @@ from _utils.training.device import (
     seed_step,
     set_seed,
 )
-from _utils.training.gradients import Gradients
-from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, split_micro_batches
+from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, Gradients, split_micro_batches
 from _utils.training.metrics import PretrainingMetrics
 from _utils.training.processes import Processes
 from _utils.training.trial import seconds_per_step

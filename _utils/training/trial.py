@@ -35,7 +35,7 @@ def state_restored(learn):
     with torch.no_grad():
         for tensor in state():
             tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
-        learn.gradients.zero()
+        learn.gradients.flat.zero_()
     learn.opt.set_hyper("lr", rates)
 
 

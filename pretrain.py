@@ -45,8 +45,8 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_momen
 from _utils.recipes import RECIPES
 from _utils.runs import RunFolder
 from _utils.training import (
-    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, load_data, seed_step, set_seed, split_micro_batches)
-from _utils.training.pretraining_run import pretraining_run, step_callbacks
+    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, seed_step, set_seed, split_micro_batches)
+from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
 
 # %%
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext

@@ -54,12 +54,6 @@ class MyConfig(dict):
 
     __setattr__ = __setitem__
 
-    def __copy__(self):
-        new = type(self)({}, {})
-        vars(new).update(vars(self))
-        new.update(self)
-        return new
-
     def copy_with(self, values, overridden=()):
         """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
         new = copy.copy(self)
@@ -171,7 +165,7 @@ def complete(config):
                         f"steps={config.steps}. Leave out one of them.")
     config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
-        config = with_schedule(config)
+        config = with_schedule(config, config.steps)
     config = config.with_defaults(objective.defaults(config))
     if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
@@ -190,15 +184,20 @@ def _recipe_values(config, objective):
     return values | ({"steps": None} if config.minutes else {})
 
 
-def with_schedule(config, steps=None):
-    """The configuration with `steps`, if it has none yet, and with warmup_steps as a number of steps.
+def with_schedule(config, steps):
+    """The configuration with `steps`, and with warmup_steps as a number of steps.
 
     None is the recipe's share of the steps; in continued pretraining a twentieth.
+    Raises UserError if warmup_steps or stop_at is more than the steps.
     """
-    recipe, steps, warmup = RECIPES[config.size], config.steps or steps, config.warmup_steps
+    recipe, warmup = RECIPES[config.size], config.warmup_steps
     if warmup is None:
         warmup = Fraction(1, 20) if is_pair(config.initial_weights) else Fraction(recipe.warmup_steps, recipe.steps)
-    return config.copy_with({"steps": steps, "warmup_steps": warmup_in_steps(warmup, steps)})
+    config = config.copy_with({"steps": steps, "warmup_steps": warmup_in_steps(warmup, steps)})
+    for key in ("warmup_steps", "stop_at"):
+        if (config[key] or 0) > steps:
+            raise UserError(f"{key}={config[key]} is more than steps={steps}. Lower it or leave it out.")
+    return config
 
 
 def _values_of_pair(name):
@@ -215,27 +214,11 @@ def _values_of_pair(name):
     return values
 
 
-def continued_schedule(config, n_examples):
-    """The configuration with steps and warmup_steps of continued pretraining on n_examples, where they are None.
-
-    Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup
-    (docs/pretraining.md).
-    Raises UserError if warmup_steps or stop_at is more than these steps.
+def continued_steps(config, n_examples):
+    """The default number of steps of continued pretraining on n_examples: ten epochs, but at most a twentieth of the
+    recipe's steps (docs/pretraining.md).
     """
-    if config.steps or config.minutes:
-        return config
-    completed = with_schedule(config, max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs)))
-    check_schedule(completed)
-    return completed
-
-
-def timed_schedule(config, seconds_per_step):
-    """The configuration with as many steps as fit into `minutes`. Raises UserError if warmup_steps or stop_at is more
-    than these.
-    """
-    completed = with_schedule(config, max(1, round(60 * config.minutes / seconds_per_step)))
-    check_schedule(completed)
-    return completed
+    return max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
 
 
 def _check(config, objective):
@@ -244,7 +227,6 @@ def _check(config, objective):
         _check_pair(config, objective)
     if config.seed is None:
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
-    check_schedule(config)
     if (config.micro_batch or 0) > config.bs:
         raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in kinds.conflicting_keys(config, objective):
@@ -257,13 +239,6 @@ def _check(config, objective):
     _check_normalization(config)
     check_address(config.upload_to)
     check_logger(config)
-
-
-def check_schedule(config):
-    """UserError for warmup_steps or stop_at beyond the last step, if that is known."""
-    for key in ("warmup_steps", "stop_at") if config.steps else ():
-        if (config[key] or 0) > config.steps:
-            raise UserError(f"{key}={config[key]} is more than steps={config.steps}. Lower it or leave it out.")
 
 
 def _check_normalization(config):

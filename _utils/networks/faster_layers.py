@@ -1,4 +1,4 @@
-"""Code that is only there for speed: attention, dropout, argmax, random numbers and samples, heads at some positions."""
+"""Faster layers and operations: attention, dropout, argmax, random numbers, samples, heads at some positions only."""
 import contextlib
 
 import numpy as np
@@ -77,8 +77,8 @@ def sample_by_inversion(logits):
 
     The sample is the first token at which the cumulative probability exceeds one random number per row, instead of one
     per logit. A block of tokens is found first, from the sums of the blocks, and then the token in it, so that no
-    cumulative sum over the whole vocabulary is needed. Sums are float64, in which a token of probability 1e-9 is not lost beside the others. Exponentials are computed
-    twice rather than kept.
+    cumulative sum over the whole vocabulary is needed. Sums are float64, in which a token of probability 1e-9 is not
+    lost beside the others. Exponentials are computed twice rather than kept.
     """
     size, highest = logits.shape[1], logits.amax(1, keepdim=True)
     weights = torch.exp(logits - highest)  # (M, V)

@@ -10,8 +10,8 @@ from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
+from _utils.runs.checkpoints import check_same_vocabulary, is_finished
 from _utils.runs.log import RunFolder
-from _utils.runs.resume import check_same_vocabulary, is_finished
 
 
 class TwoStage(Objective):

@@ -13,8 +13,7 @@ from fastcore.basics import store_attr
 from tqdm import tqdm
 
 from _utils.errors import UserError, is_first_process
-from _utils.runs.checkpoints import save_checkpoint
-from _utils.runs.resume import save_resume_checkpoint
+from _utils.runs.checkpoints import save_checkpoint, save_resume_checkpoint
 from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
 
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
@@ -32,8 +31,7 @@ class StopSignals:
     Launchers and job schedulers send a signal to the process group, and again to each process.
     """
 
-    def __init__(self):
-        self.asked = None  # time of the signal
+    asked = None  # time of the signal
 
     def __enter__(self):
         self.pid = os.getpid()

@@ -93,9 +93,9 @@ def split_micro_batches(inputs, size, pad_token_id=None):
 class Gradients:
     """Gradients of a model as views of one tensor: one operation zeroes them, or adds them up over processes.
 
-    A step calls `begin`; for each micro-batch `network`, which is the model, and `add`; then the sum of `flat` over
-    processes, the update with `views` (the norm of `flat` is less exact on a CPU), and zeroing `flat`. In fp32 and one process,
-    this is what `loss.backward()` and `model.zero_grad()` do.
+    A step calls `begin`, and for each micro-batch `network`, which is the model, and `add`. Then it sums `flat` over
+    processes, updates with `views` (the norm of `flat` is less exact on a CPU), and zeroes `flat`. In fp32 and one
+    process, this is what `loss.backward()` and `model.zero_grad()` do.
     The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not
     depend on have none, so weight decay skips them, too.
 

@@ -18,7 +18,6 @@ from _utils.text.examples import (
     open_examples,
     prepare_examples,
     split_held_out,
-    text_key,
     unigram_entropy,
 )
 from _utils.text.new_tokens import extend_tokenizer

@@ -84,8 +84,9 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     vocabulary = text_tokenizer(hf_tokenizer).to_str()
     made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *joined.values(), *kept.values())
     path = Path(cache_dir) / f"examples_{content_key(made_of)}.arrow"
-    if finished := _open_finished(path):
-        return finished
+    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
+    if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):  # none is missing
+        return datasets.concatenate_datasets([prepared(file) for file in files])
     options = cleaning | joined | kept
     processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **options)
     check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
@@ -93,13 +94,6 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
         return processor.map(path, num_proc)  # only the files that such a process has not finished
-
-
-def _open_finished(path):
-    """Open the examples of an earlier run; None if a file of them is missing."""
-    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
-    if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):
-        return datasets.concatenate_datasets([prepared(file) for file in files])
 
 
 def open_examples(files):
@@ -110,11 +104,6 @@ def open_examples(files):
     with as_user_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
                        "all processes in a folder that their machines share.", OSError):
         return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
-
-
-def text_key(examples):
-    """Return what identifies the text of examples: the keys in the names of their Arrow files."""
-    return sorted({Path(file["filename"]).stem.split("_")[1] for file in examples.cache_files})
 
 
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):

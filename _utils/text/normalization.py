@@ -1,4 +1,4 @@
-"""Case and accents: what a vocabulary keeps of them, and where a tokenizer that removes them destroys words."""
+"""Case and accents: where a tokenizer that removes them destroys words."""
 import re
 import unicodedata
 from collections import Counter
@@ -12,30 +12,6 @@ _WITH_ACCENTS = "LATIN ", "GREEK ", "COMBINING "  # beginnings of the names of t
 # capital letters inside. In the English Wikipedia they are 0.0008, 0.00003 and 0.005.
 _MANY_ACCENTS, _MANY_MARKS, _MANY_MIXED = .08, .005, .1
 _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
-
-
-def normalization_of(tokens, cased=None, strip_accents=None):
-    """(cased, strip_accents) for a WordPiece vocabulary: what is given, else what its tokens show.
-
-    A vocabulary that was trained without capital letters or accents has no such tokens. A few words with them may have
-    been added to it later, which does not change what it is.
-    """
-    if cased is None:
-        cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
-    if strip_accents is None:
-        strip_accents = not (cased or _have(tokens, without_accents))
-    return cased, strip_accents
-
-
-def _have(tokens, removed):
-    """Whether tokens have what a function removes: as single characters, or in more than one token of a hundred."""
-    changed = [token for token in tokens if removed(token) != token]
-    return len(changed) > .01 * len(tokens) or any(len(token.removeprefix("##")) == 1 for token in changed)
-
-
-def without_accents(text):
-    """A text as BERT's uncased tokenizer strips it: decomposed, without nonspacing marks (F1)."""
-    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
 def warning_of_losses(normalizer, texts):

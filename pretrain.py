@@ -616,7 +616,8 @@ def build_learner(c, hf_tokenizer, dls, trained, processes):
     if is_eager_on_cpu:
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
-    restore_moments(optimizer, model, c.initial_weights)
+    if trained is not None:
+        restore_moments(optimizer, model, c.initial_weights)
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch,
                               c.seed, c.precision, processes, is_static=c.compile, cbs=step_callbacks(c))
 

@@ -30,9 +30,9 @@ class MyConfig(dict):
     Raises UserError for an unknown key and for a value that the type does not accept.
     """
 
-    def __init__(self, values, known=PRETRAIN_KEYS):
+    def __init__(self, values, known=PRETRAIN_KEYS, overridden=()):
         known = {name: key if isinstance(key, Key) else Key(key) for name, key in known.items()}
-        vars(self).update(known=known, overridden=frozenset())
+        vars(self).update(known=known, overridden=frozenset(overridden))
         super().__init__({name: copy.deepcopy(key.default) for name, key in known.items()})
         for name, value in values.items():
             self[name] = value
@@ -56,11 +56,7 @@ class MyConfig(dict):
 
     def copy_with(self, values, overridden=()):
         """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
-        new = copy.copy(self)
-        vars(new)["overridden"] = self.overridden | frozenset(overridden)
-        for name, value in values.items():
-            new[name] = value
-        return new
+        return MyConfig({**self, **values}, self.known, self.overridden.union(overridden))
 
     def unless_given(self, values):
         """A copy with these values, except for overridden keys."""
@@ -96,7 +92,7 @@ class MyConfig(dict):
 
 
 def _unknown_key(name, known):
-    meant = {"learning_rate": "lr", "batch_size": "bs", "one_document_per_file": "documents"}.get(name, name)
+    meant = {"learning_rate": "lr", "batch_size": "bs"}.get(name, name)
     if "task_overrides" in known and meant in ("lr", "epochs", "bs", "rows"):
         example = "{'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}"
         advice = f"Set {meant} by task, for example \"task_overrides={example}\"."
@@ -174,8 +170,8 @@ def complete(config):
 
 
 def _recipe_values(config, objective):
-    """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own:
-    `continued_schedule`.
+    """{key: value for None} of keys that the recipe determines. Continued pretraining has its own number of steps:
+    `continued_steps`.
     """
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
@@ -201,9 +197,8 @@ def with_schedule(config, steps):
 
 
 def _values_of_pair(name):
-    """{key: value} that follow from trained networks to continue from: its vocabulary, and size, masking and tying as
-    far as they
-    are known.
+    """{key: value} that follow from trained networks to continue from: their vocabulary, and size, masking and tying as
+    far as they are known.
     """
     values = {"vocab": name}
     if name.endswith(".pth"):

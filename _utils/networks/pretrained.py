@@ -77,22 +77,25 @@ def load_pretrained(name, size=None):
 
     Raises UserError for a model that is missing, not an encoder, or of another size, unless that is None.
     """
-    if name is None and (size or "small") not in GOOGLE_MODELS:
-        raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose "
-                        f"one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
-    name, objective, trained_as = name or GOOGLE_MODELS[size or "small"], None, None
+    if name is None:
+        size = size or "small"
+        if size not in GOOGLE_MODELS:
+            raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. "
+                            f"Choose one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
+        name = GOOGLE_MODELS[size]
+    objective = None
     if name.endswith(".pth"):
         model, part, hf_tokenizer, run = load_with_head(name)
         objective, trained_as = objective_name(run, [part]), run.get("size")
         if size not in (None, trained_as):
             raise UserError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
+        size = trained_as
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
         if size:
             _check_size(name, model.config, size)
     check_vocabulary(hf_tokenizer, model, name)
-    size = size or trained_as or size_of(model.config)
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size)
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size or size_of(model.config))
 
 
 def sizes_of(config):
@@ -165,39 +168,40 @@ def _from_transformers(kind, name):
 
 
 def load_with_head(name, part=None):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of
-    generator and discriminator,
-    or a hub id.
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder, a folder with
+    generator/ and discriminator/, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
-    (any masked language
-    model), or None: the discriminator if there is one.
+    (any masked language model), or None: the discriminator if there is one.
     Raises UserError for a model that is missing, or whose weights lack the head, which transformers would initialize
     randomly.
     """
-    if name.endswith(".pth"):
+    is_checkpoint = name.endswith(".pth")
+    if is_checkpoint:
         path = find_checkpoint(name)
         checkpoint = load_pretraining_checkpoint(path)
-        part = part or parts_of(checkpoint)[-1]
-        if part not in parts_of(checkpoint):
-            raise UserError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
+        parts = parts_of(checkpoint)
+    else:
+        parts = [one for one in PARTS if os.path.isdir(os.path.join(name, one))]
+    if parts:
+        part = part or parts[-1]
+        if part not in parts:
+            raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
+                            f"training.{_ADVICE}")
+    if is_checkpoint:
         hf_tokenizer = tokenizer_of(checkpoint)
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
-    if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
-        part = part or inside[-1]
-        if part not in inside:
-            raise UserError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one "
-                            f"training.{_ADVICE if part == 'generator' else ''}")
+    if parts:
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
     network, untrained = _from_transformers(network_class(part, config.model_type), name)
-    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
+    if part == "discriminator" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
-                        "folder from export_hf or convert_tf, or a hub id such as "
-                        f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
+                        f"folder from export_hf or convert_tf, or a hub id such as google/electra-small-discriminator."
+                        f"{_ADVICE}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "

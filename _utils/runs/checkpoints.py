@@ -74,10 +74,9 @@ def write_atomically(path, write):
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_name(path)
     try:
+        # torch.save raises RuntimeError when the disk is full
         with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
-                           f"command; files saved "
-                            # torch.save raises RuntimeError when the disk is full
-                           "earlier are intact.", (OSError, RuntimeError)):
+                           "command; files saved earlier are intact.", (OSError, RuntimeError)):
             with open(unfinished, "wb") as file:
                 write(file)
                 file.flush()
@@ -124,14 +123,7 @@ def load_pretraining_checkpoint(path):
         raise UserError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
                         "pretraining). Choose one from checkpoints/pretrain/, or convert it to a transformers folder "
                         "with python -m _utils export_hf or python -m _utils convert_tf.")
-    return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
-
-
-def with_newer_keys(config):
-    """The configuration in a checkpoint of pretrain.py, with the values of keys that are newer than it."""
-    documents = "file" if config.get("one_document_per_file") else "blank_line"
-    known = {key: value for key, value in config.items() if key != "one_document_per_file"}
-    return {"documents": documents, "long_lines": "truncate", **known}
+    return checkpoint
 
 
 def objective_name(run, parts):
@@ -179,12 +171,12 @@ def load_checkpoint(path, mmap=False):
         # EINVAL: a damaged directory of the zip points before the start of the file.
         temporary = (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
-        raise (DamagedCheckpoint if is_damaged else UserError)(
-            f"Cannot read the checkpoint {str(path)!r} ({one_line(error)}). " + (
-                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy "
-                "it again."
-                if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same "
-                                   "command.")) from error
+        message = f"Cannot read the checkpoint {str(path)!r} ({one_line(error)})."
+        if is_damaged:
+            raise DamagedCheckpoint(f"{message} It is damaged, was not written by this project, or contains more than "
+                                    "data. Use another one, or copy it again.") from error
+        raise UserError(f"{message} It may be undamaged. Check disk and memory, then rerun the same "
+                        "command.") from error
 
 
 def check_writable(*folders):
@@ -282,7 +274,8 @@ def _with_choices_of(original, config, run):
 
     UserError for settings that must not differ.
     """
-    original = with_newer_keys(original)
+    # A key that is newer than the run had its default.
+    original = {name: key.default for name, key in config.known.items()} | original
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
@@ -290,10 +283,8 @@ def _with_choices_of(original, config, run):
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
     # None and False are equal: a key that is newer than the run may have its default.
-    differ = [key for key, value in now.items()
-              if key not in MAY_DIFFER and (value or original.get(key)) and original.get(key) != value]
-    if differ:
-        was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
+    if differ := [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]:
+        was, now = (", ".join(f"{key}={values[key]!r}" for key in differ) for values in (original, now))
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
                         f"resume it, {OTHERWISE}")
     return config

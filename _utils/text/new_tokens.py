@@ -54,20 +54,20 @@ def _missing_tokens(hf_tokenizer, path):
 
     Prints them, and those that it cannot produce.
     """
-    tokens, present, found, divided = read_vocab_file(path), hf_tokenizer.get_vocab(), {}, []
+    tokens, present, missing, divided = read_vocab_file(path), hf_tokenizer.get_vocab(), [], []
     for token in filter(str.strip, tokens):
-        as_it_is = token in present or token.startswith("##")
-        words = [token] if as_it_is else _words_of(hf_tokenizer, token)
+        if token in present:
+            continue
+        words = [token] if token.startswith("##") else _words_of(hf_tokenizer, token)
         if len(words) == 1:
-            found[words[0]] = None
+            missing.extend(set(words) - present.keys())
         else:
             divided.append(token)
     if divided:
         print(f"Skipping {len(divided):,} of {len(tokens):,} tokens of {path}, because the tokenizer divides them "
               f"before it looks for tokens: {', '.join(divided[:5])}")
-    missing = [token for token in found if token not in present]
-    examples = f": {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}" if missing else ""
-    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary{examples}")
+    missing = list(dict.fromkeys(missing))
+    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
     return missing
 
 

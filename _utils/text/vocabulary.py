@@ -201,9 +201,7 @@ def _usable(hf_tokenizer):
 
 def tokenizer_of(checkpoint):
     """Return the tokenizer in a checkpoint of pretrain.py or finetune.py."""
-    # Older checkpoints name only the padding token, or none.
-    special_tokens = checkpoint.get("special_tokens") or {"pad_token": checkpoint.get("pad_token", "[PAD]")}
-    return tokenizer_from_json(checkpoint["tokenizer"], special_tokens)
+    return tokenizer_from_json(checkpoint["tokenizer"], checkpoint["special_tokens"])
 
 
 def tokenizer_from_json(text, special_tokens=None):

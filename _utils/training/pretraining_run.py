@@ -1,6 +1,6 @@
 """A pretraining run around its steps: data, checks, lock, resuming, micro-batches, minutes, milestones, log, plots."""
 import json
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -139,17 +139,18 @@ class PretrainingRun:
         first_step = self.checkpoint["step"] if self.checkpoint else 0
         print_summary(c, self.run_folder, learn, entropy, first_step)
         must_match = self.must_match(learn)
-        # A second stage, and continued pretraining, have fewer steps.
-        stop_at = min(c.stop_at, c.steps) if c.stop_at else None
-        last_step = max(first_step, stop_at or c.steps)
+        stop_at = min(c.stop_at or c.steps, c.steps)  # a second stage has fewer steps than stop_at may say
+        last_step = max(first_step, stop_at)
         learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
-        is_main = self.processes.is_main
-        if is_main and not self.checkpoint:
-            self.run_folder.archive()  # an earlier run of this name
-        log = RunLog(self.run_folder.name, self.run_folder.folder, c.as_data(), {"unigram_entropy": entropy},
-                     self.checkpoint) if is_main else None
-        with StopSignals() as signals, closing(log) if log else nullcontext():
+        log = None
+        if self.processes.is_main:
+            if not self.checkpoint:
+                self.run_folder.archive()  # an earlier run of this name
+            log = RunLog(self.run_folder.name, self.run_folder.folder, c.as_data(), {"unigram_entropy": entropy},
+                         self.checkpoint)
+            self.stack.callback(log.close)
+        with StopSignals() as signals:
             training_recorder = TrainingRecorder(
                 c.steps, c.bs * c.max_length, last_step, log=log, folder=self.run_folder.folder, must_match=must_match,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
@@ -158,7 +159,7 @@ class PretrainingRun:
             with closing(training_recorder):
                 learn.add_cb(training_recorder)
                 yield
-        if is_main:
+        if self.processes.is_main:
             plots.save_pretraining_plots(learn, self.hf_tokenizer, self.run_folder.folder, c.steps)
             if c.quickstart and "discriminator" in (networks := saved_networks(learn.model)):
                 self.measure_quickstart(networks["discriminator"])
@@ -236,8 +237,7 @@ def milestone_steps(steps, percents, stop_at):
     In a short run, several percents may fall on one step.
     """
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
-    if stop_at:
-        step_of[round(100 * stop_at / steps, 6)] = stop_at
+    step_of[round(100 * stop_at / steps, 6)] = stop_at
     return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
 
 

@@ -307,7 +307,7 @@ def tie(generator, discriminator=None, tying="embeddings"):
 
 # %%
 def at_slots(values, is_mlm_applied):
-    """What `values` (B, L, ...) has at the masked positions, (M, ...); twice where a position was drawn twice.
+    """The `values` (B, L, ...) at the masked positions, (M, ...); twice where a position was drawn twice.
 
     is_mlm_applied: (B, L), bool, or how often each position was drawn.
     """
@@ -337,7 +337,7 @@ class ELECTRAOutput(NamedTuple):
     is_mlm_applied: torch.Tensor  # (B, L), bool, or how often each position was drawn
 
     def at_slots(self, tokens):
-        """What `tokens` (B, L) has at the slots, (M,)."""
+        """The `tokens` (B, L) at the slots, (M,)."""
         return at_slots(tokens, self.is_mlm_applied)
 
 

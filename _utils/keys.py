@@ -30,7 +30,7 @@ class Key:
 
 
 def accepted(kind):
-    """What a type accepts, in words."""
+    """Describe what a type accepts."""
     if kind in (bool, NoneType):
         return "True or False" if kind is bool else "None"
     if get_origin(kind) is Literal:

@@ -141,8 +141,7 @@ def group_schedules(name, lrs, steps, warmup_steps):
 
 
 def restore_moments(optimizer, model, folder):
-    """Set Adam's moments to those that `convert_tf` found in a TensorFlow checkpoint and wrote beside the weights, if
-    it did.
+    """Set Adam's moments to those of a TensorFlow checkpoint, if `convert_tf` wrote them beside the weights.
 
     folder: a folder with generator/ and discriminator/, or another value of initial_weights.
     """

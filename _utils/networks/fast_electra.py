@@ -73,7 +73,7 @@ class FastOutput(NamedTuple):
     token_type_ids: torch.Tensor | None = None  # (B, L)
 
     def at_slots(self, tokens):
-        """What `tokens` (B, L) has at the slots, (M,); IGNORED at unused ones."""
+        """The `tokens` (B, L) at the slots, (M,); IGNORED at unused ones."""
         positions, weights = self.slots
         return torch.where(weights.bool(), tokens.flatten()[positions], IGNORED)
 

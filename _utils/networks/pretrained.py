@@ -234,7 +234,7 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 
 
 def check_tied_output(network, name):
-    """UserError if a trained masked language model has an output layer of its own, which tying would overwrite.
+    """UserError if a trained masked language model has a separate output layer, which tying would overwrite.
 
     name: of the model, for the message.
     """

@@ -1,6 +1,6 @@
-"""What an objective is: the protocol, and its base case, ELECTRA's replaced token detection.
+"""The protocol of objectives, and its base case, ELECTRA's replaced token detection.
 
-An objective is a subclass of `Objective` in a file of its own, listed in kinds.py. It defines in what it differs:
+An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines where it differs:
 
     selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
     derive, defaults, check                 values that depend on it, errors before anything is loaded
@@ -75,7 +75,7 @@ class Objective:
 
     continues_pairs = True
     pair_lr_divisor = 10  # of the recipe's learning rate
-    # Keys that trained networks determines.
+    # Keys that trained networks determine.
     of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
 
     # Networks

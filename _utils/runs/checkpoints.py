@@ -282,7 +282,6 @@ def _with_choices_of(original, config, run):
     config = config.with_defaults({key: original[key] for key in chosen})
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
-    # None and False are equal: a key that is newer than the run may have its default.
     if differ := [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]:
         was, now = (", ".join(f"{key}={values[key]!r}" for key in differ) for values in (original, now))
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "

@@ -47,13 +47,10 @@ def split_held_out(examples):
     n_runs = min(_RUNS, n_held)
     starts = [n * i // n_runs for i in range(n_runs)]
     ends = [start + n_held * (i + 1) // n_runs - n_held * i // n_runs for i, start in enumerate(starts)]
-    return _slices(examples, [0, *ends], [*starts, n]), _slices(examples, starts, ends)
-
-
-def _slices(examples, starts, ends):
-    return datasets.concatenate_datasets(
-        [examples.select(range(*rows)) for rows in zip(starts, ends)] or [examples.select([])]
-    )
+    training, held_out = zip([0, *ends], [*starts, n]), zip(starts, ends)
+    return tuple(
+        datasets.concatenate_datasets([examples.select([]), *(examples.select(range(*rows)) for rows in part)])
+        for part in (training, held_out))
 
 
 def evenly_spaced(examples, n):

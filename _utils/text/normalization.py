@@ -15,7 +15,8 @@ _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 
 
 def warning_of_losses(normalizer, texts):
-    """What a normalizer of `tokenizers` (or None) destroys in the words of texts, with examples; None if little.
+    """Describe what a normalizer of `tokenizers`, or None, destroys in the words of texts, with examples; None if
+    little.
 
     Accents and marks: the share of the letters that lose one, if these are letters of scripts in which marks matter
     (Japanese, Hindi, Thai, Arabic, Korean ...), or if there are as many as in Vietnamese or Czech.
@@ -23,16 +24,16 @@ def warning_of_losses(normalizer, texts):
     """
     if normalizer is None:
         return None
-    words, found = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split()), []
+    words, losses = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split()), []
     if "é" not in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
-        found.append(_lost_marks(words, normalizer))
+        losses.append(_lost_marks(words, normalizer))
     if "A" not in normalizer.normalize_str("A"):
-        found.append(_lost_case(words))
-    return ", and ".join(filter(None, found)) or None
+        losses.append(_lost_case(words))
+    return ", and ".join(filter(None, losses)) or None
 
 
 def _lost_marks(words, normalizer):
-    """What stripping does to words, {word: count}; None if it does little."""
+    """Describe what stripping does to words, {word: count}; None if it does little."""
     letters = Counter()
     for word, count in words.items():
         for char in word:
@@ -66,7 +67,7 @@ def _kind(char):
 
 
 def _lost_case(words):
-    """What lower-casing does to words, {word: count}, if many have capital letters inside; else None."""
+    """Describe what lower-casing does to words, {word: count}, if many have capital letters inside; else None."""
     written = Counter({word: count for word, count in words.items() if _has_case(word)})
     mixed = Counter({word: count for word, count in written.items() if _has_capitals_inside(word, written)})
     if mixed.total() <= _MANY_MIXED * written.total():

@@ -63,7 +63,8 @@ def check_sources(sources, cache_dir, encoding):
         if source not in (*HUB_CORPORA, *embedded_text.HELD_OUT):
             of_source, notice = find_files(source)
             files.extend(path for path in of_source if format_of(path) != ".parquet")
-            print(notice, end="\n" if notice else "")
+            if notice:
+                print(notice)
     record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
     if files:
         current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")
@@ -94,8 +95,8 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     """
     cache_dir = Path(cache_dir)
     if source in HUB_CORPORA:
-        identity, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
-        return Corpus(source, content_key(identity), open_documents)
+        version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
+        return Corpus(source, content_key(version), open_documents)
     is_embedded = source in embedded_text.HELD_OUT
     key, read = _embedded_text() if is_embedded else _own_files(source, cache_dir, encoding, documents)
     path = cache_dir / f"documents_{key}.arrow"

@@ -141,29 +141,21 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=N
     tokens.
 
     cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
-    None: as the tokens show (`normalization_of`).
+    None: as the tokens show. A vocabulary that was trained without capital letters or accents has no such tokens. A few
+    words with them may have been added to it later, which does not change what it is.
     """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         [(duplicate, _)] = Counter(tokens).most_common(1)
         raise UserError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     check_special_tokens(roles_in(ids), name)
-    cased, strip_accents = normalization_of(tokens, cased, strip_accents)
-    strip_accents = None if strip_accents == (not cased) else strip_accents
-    return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles_in(ids))
-
-
-def normalization_of(tokens, cased=None, strip_accents=None):
-    """(cased, strip_accents) for a WordPiece vocabulary: what is given, else what its tokens show.
-
-    A vocabulary that was trained without capital letters or accents has no such tokens. A few words with them may have
-    been added to it later, which does not change what it is.
-    """
     if cased is None:
         cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
     if strip_accents is None:
         strip_accents = not (cased or _have(tokens, without_accents))
-    return cased, strip_accents
+    if strip_accents == (not cased):
+        strip_accents = None  # BERT's default
+    return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles_in(ids))
 
 
 def _have(tokens, removed):

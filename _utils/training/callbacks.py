@@ -1,4 +1,4 @@
-"""What follows a training step: the log, milestones, the checkpoint to resume from, and stopping."""
+"""Callbacks around a training step: schedule, log, milestones, the checkpoint to resume from, and stopping."""
 import contextlib
 import copy
 import math
@@ -68,7 +68,7 @@ class Schedule(Callback):
 
 
 class TrainingRecorder(Callback):
-    """What follows a step of pretraining, in the order of `after_batch`.
+    """Logs, evaluates, saves and stops after a step of pretraining, in the order of `after_batch`.
 
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends;
     None: `steps`.

@@ -92,7 +92,7 @@ def pretraining_run(c, pretrain, processes=None):
 
 
 class PretrainingRun:
-    """A run that starts, or that is resumed.
+    """A run that starts, or that is resumed. Raises UserError for what would fail later.
 
     c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
     run_folder: RunFolder.   checkpoint: to resume from, or None.
@@ -106,7 +106,16 @@ class PretrainingRun:
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
         # With the steps and the micro-batch of an earlier start.
         self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
-        self.networks = check_start(self.c, self.run_folder, processes)
+        check_writable("datasets", self.run_folder.folder)
+        if c.compile:
+            check_compiler()
+            keep_compiled("datasets/compiled")
+        processes.share(1, c.bs)  # at least one example for each process
+        if Path(c.initial_weights).stem.rpartition("_")[0] == self.run_folder.name:
+            raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {self.run_folder.name}, "
+                            "which would be replaced by the new one. Set another base_run_name.")
+        set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
+        self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
         """Lock the run, find the checkpoint to resume from, and move the data to the device. Returns the configuration.
@@ -215,20 +224,6 @@ def step_callbacks(c):
     functions = schedules(c.schedule, c.lr, steps, warmup_steps, c.lr_decay_power)
     compiled = [CompiledStep(with_update="mom" not in functions)] if c.compile else []
     return [Schedule(functions, steps), *compiled]
-
-
-def check_start(c, run_folder, processes):
-    """Raise UserError for what would fail later. Returns the trained networks to start from, or None."""
-    check_writable("datasets", run_folder.folder)
-    if c.compile:
-        check_compiler()
-        keep_compiled("datasets/compiled")
-    processes.share(1, c.bs)  # at least one example for each process
-    set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
-    if Path(c.initial_weights).stem.rpartition("_")[0] == run_folder.name:
-        raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run_folder.name}, which "
-                        "would be replaced by the new one. Set another base_run_name.")
-    return objective_of(c).trained(c)
 
 
 def milestone_steps(steps, percents, stop_at):

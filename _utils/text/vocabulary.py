@@ -193,7 +193,7 @@ def _usable(hf_tokenizer):
 
 def tokenizer_of(checkpoint):
     """Return the tokenizer in a checkpoint of pretrain.py or finetune.py."""
-    return tokenizer_from_json(checkpoint["tokenizer"], checkpoint["special_tokens"])
+    return tokenizer_from_json(checkpoint["tokenizer"], checkpoint.get("special_tokens"))
 
 
 def tokenizer_from_json(text, special_tokens=None):

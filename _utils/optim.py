@@ -88,26 +88,24 @@ def clip_gradients(grads, max_norm=1.):
     return norm
 
 
-def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
+def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=0., end_lr=0.0, decay_power=1):
     """ELECTRA's schedule: the product of warmup and decay, whose peak is slightly below lr_max (F31).
 
     pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
     The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
     """
-    step, warmup = round(pct * total_steps), warmup_steps
-    if warmup is None:
-        warmup = int(total_steps * (warmup_pct or 0))
+    step = round(pct * total_steps)
+    warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps
     decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
     return decayed * min(1., step / warmup) if warmup else decayed
 
 
 def linear_warmup_and_then_decay(
-    pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1
+    pct, lr_max, total_steps, warmup_steps=None, warmup_pct=0., end_lr=0.0, decay_power=1
 ):
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
-    step, warmup = round(pct * total_steps), warmup_steps
-    if warmup is None:
-        warmup = int(total_steps * (warmup_pct or 0))
+    step = round(pct * total_steps)
+    warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps
     if step < warmup:
         return lr_max * (step / warmup)
     rest = total_steps - warmup

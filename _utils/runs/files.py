@@ -86,8 +86,7 @@ def read_json_lines(path, advice):
         if line.strip():
             try:
                 row = json.loads(line)
-                if "\\u" in line:
-                    json.dumps(row, ensure_ascii=False).encode()
+                json.dumps(row, ensure_ascii=False).encode()
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
             if not isinstance(row, dict):

@@ -176,22 +176,14 @@ def load_with_head(name, part=None):
     Raises UserError for a model that is missing, or whose weights lack the head, which transformers would initialize
     randomly.
     """
-    is_checkpoint = name.endswith(".pth")
-    if is_checkpoint:
+    if name.endswith(".pth"):
         path = find_checkpoint(name)
         checkpoint = load_pretraining_checkpoint(path)
-        parts = parts_of(checkpoint)
-    else:
-        parts = [one for one in PARTS if os.path.isdir(os.path.join(name, one))]
-    if parts:
-        part = part or parts[-1]
-        if part not in parts:
-            raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
-                            f"training.{_ADVICE}")
-    if is_checkpoint:
+        part = _one_of(parts_of(checkpoint), part, name)
         hf_tokenizer = tokenizer_of(checkpoint)
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
-    if parts:
+    if parts := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
+        part = _one_of(parts, part, name)
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
@@ -205,9 +197,18 @@ def load_with_head(name, part=None):
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
-                        f"model in its folder.")
+                        "model in its folder.")
     check_vocabulary(hf_tokenizer, network, name)
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
+
+
+def _one_of(parts, part, name):
+    """The part that is wanted (None: the last one); UserError if a checkpoint or folder does not have it."""
+    part = part or parts[-1]
+    if part not in parts:
+        raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
+                        f"training.{_ADVICE}")
+    return part
 
 
 def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
@@ -292,7 +293,7 @@ def add_tokens(networks, old, new):
     """Extend trained networks, in place, from the vocabulary of the tokenizer `old` to that of `new`, which has more.
 
     The token embedding of a new token, and in a masked language model its output bias, start as the mean of those of
-    the pieces into which `old` divides it.
+    the pieces into which `old` splits it.
     """
     pieces = pieces_of_new_tokens(old, new)
     for network in networks if pieces else ():

@@ -87,7 +87,7 @@ def write_atomically(path, write):
 
 
 def write_text_atomically(path, text):
-    """`write_atomically` with the text of a UTF-8 file."""
+    """Write a UTF-8 text file atomically."""
     write_atomically(path, lambda file: file.write(text.encode()))
 
 

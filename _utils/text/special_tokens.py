@@ -82,7 +82,7 @@ class Template(NamedTuple):
 
 def template_of(tokenizer):
     """The Template of a tokenizers.Tokenizer; without ids if it adds none."""
-    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # divides no text, whatever the vocabulary
+    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # whatever the vocabulary
     if tokenizer.post_processor is not None:
         probe.post_processor = tokenizer.post_processor
     single, pair = probe.encode("a"), probe.encode("a", "a")

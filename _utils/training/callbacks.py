@@ -166,10 +166,9 @@ class TrainingRecorder(Callback):
         """Raise UserError if more than `most_skipped` updates in a row were skipped. Waits for the device."""
         too_many = int(self.skipped[1]) - self.most_skipped
         if too_many > 0:
-            earlier = f", as at the {MOST_SKIPPED} steps before" if self.most_skipped else ""
-            self.stop_at_non_finite(self.learn.train_iter + 1 - too_many, earlier)
+            self.stop_at_non_finite(self.learn.train_iter + 1 - too_many)
 
-    def stop_at_non_finite(self, step, earlier=""):
+    def stop_at_non_finite(self, step):
         """Save the batch of a step, as it was before masking, and raise UserError."""
         saved = ""
         if self.log:
@@ -179,7 +178,7 @@ class TrainingRecorder(Callback):
                 {"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path
             )
             saved = f" The batch is saved in {path}."
-        raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} "
+        raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} "
                         "Lower lr, use a longer warmup or set precision=fp32, under another base_run_name. "
                         "Milestones saved before that step are intact.")
 

@@ -192,10 +192,10 @@ class PretrainingRun:
         upload(path, self.c.upload_to)
 
     def must_match(self, learn):
-        """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with
-        which it began.
+        """{"config", "data", "code"}, which identify a run in its checkpoints to resume from. The code is that with
+        which the run began.
 
-        UserError if the run cannot resume: its data differ, or other processes found another checkpoint.
+        Raises UserError if the data differ, or if other processes loaded another checkpoint.
         """
         checkpoint, folder = self.checkpoint, self.run_folder.folder
         if len(set(self.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
@@ -254,9 +254,7 @@ def fit_to_hardware(c, networks, hf_tokenizer, processes):
 
 
 def fit_to_minutes(c, learn):
-    """The configuration with as many steps as fit into `minutes`, by the time of steps on the first batch that change
-    nothing.
-    """
+    """The configuration with as many steps as fit into `minutes`, measured on the first batch without training."""
     seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
     c = with_schedule(c, max(1, round(60 * c.minutes / max(learn.processes.gather(seconds)))))
     [schedule, *_] = step_callbacks(c)

@@ -123,17 +123,16 @@ def shared_modules(generator, discriminator, tying):
 
     Raises UserError if a module is missing, or if the names or shapes of its parameters differ.
     """
-    pairs, encoders = [], [dict(network.base_model.named_modules()) for network in (generator, discriminator)]
+    pairs = []
     for part in TYINGS[tying]:
-        names = _MODULE_NAMES[part]
-        source, target = (next((modules[name] for name in names if name in modules), None) for modules in encoders)
+        source, target = _module_of(generator, part), _module_of(discriminator, part)
         if source is target is None and part not in tying.split("+"):
             continue  # a projection that `tying` only implies
         if source is None or target is None:
             raise UserError(f"tying={tying!r} is not possible: the {PARTS[source is not None]} has no {part} to share. "
                             "Choose another tying, or an encoder such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
-        source_shapes, target_shapes = (
-            {name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target))
+        source_shapes = {name: tuple(p.shape) for name, p in source.named_parameters()}
+        target_shapes = {name: tuple(p.shape) for name, p in target.named_parameters()}
         if differing := source_shapes.items() ^ target_shapes.items():
             name, _ = min(differing)
             raise UserError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
@@ -141,6 +140,12 @@ def shared_modules(generator, discriminator, tying):
                             "networks of the same size.")
         pairs.append((source, target))
     return pairs
+
+
+def _module_of(network, part):
+    """The module of an encoder with one of the names of a part, or None."""
+    modules = dict(network.base_model.named_modules())
+    return next((modules[name] for name in _MODULE_NAMES[part] if name in modules), None)
 
 
 def share_parameters(source, target):

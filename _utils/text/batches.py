@@ -67,8 +67,10 @@ class ArrowBatchDL(TfmdDL):
         rows, size = np.array(positions), len(self.dataset)
         if self.shuffle:
             epochs, places = np.divmod(rows, size)
-            rows = np.concatenate([permutation(size, self.seed, int(epoch))[places[epochs == epoch]]
-                                   for epoch in np.unique(epochs)])
+            rows = np.concatenate([
+                permutation(size, self.seed, int(epoch))[places[epochs == epoch]]
+                for epoch in np.unique(epochs)
+            ])
         table = self.rows[rows]
         ids = table["input_ids"].combine_chunks()
         batch = np.full((len(positions), self.max_length), self.dataset.pad_idx, dtype=np.int64)

@@ -50,10 +50,18 @@ def load_data(c, processes=None):
     """
     processes = processes or Processes(c.device)
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
-    train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
-    splits = {"train": train, "held_out": held_out}
-    is_on_gpu, steps = choose_device(c.device).type == "cuda", c.steps or 1  # set again when it trains
-    dls = pretraining_dataloaders(splits, hf_tokenizer, c.bs, steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
+    parts = [split_held_out(open_examples(of_corpus)) for of_corpus in files]
+    train, held_out = (concatenate_datasets(part) for part in zip(*parts))
+    dls = pretraining_dataloaders(
+        {"train": train, "held_out": held_out},
+        hf_tokenizer,
+        c.bs,
+        c.steps or 1,  # set again when it trains
+        c.max_length,
+        c.seed,
+        c.num_workers,
+        pin_memory=choose_device(c.device).type == "cuda",
+    )
     return hf_tokenizer, dls
 
 
@@ -71,8 +79,11 @@ def prepare_data(c):
     # A vocabulary that is trained has been checked for marks before.
     warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
     options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    prepared = [prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora]
-    return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
+    files = []
+    for corpus in corpora:
+        examples = prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks)
+        files.append([file["filename"] for file in examples.cache_files])
+    return hf_tokenizer, files
 
 
 @contextmanager
@@ -156,15 +167,23 @@ class PretrainingRun:
         if self.processes.is_main:
             if not self.checkpoint:
                 self.run_folder.archive()  # an earlier run of this name
-            log = RunLog(self.run_folder.name, self.run_folder.folder, c.as_data(), {"unigram_entropy": entropy},
-                         self.checkpoint)
+            facts = {"unigram_entropy": entropy}
+            log = RunLog(self.run_folder.name, self.run_folder.folder, c.as_data(), facts, self.checkpoint)
             self.stack.callback(log.close)
         with StopSignals() as signals:
             training_recorder = TrainingRecorder(
-                c.steps, c.bs * c.max_length, last_step, log=log, folder=self.run_folder.folder, must_match=must_match,
+                c.steps,
+                c.bs * c.max_length,
+                last_step,
+                log=log,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
                 save_milestone=lambda percent: self.save_milestone(learn, percent),
-                save_minutes=c.save_minutes, signals=signals, checkpoint=self.checkpoint)
+                folder=self.run_folder.folder,
+                must_match=must_match,
+                save_minutes=c.save_minutes,
+                signals=signals,
+                checkpoint=self.checkpoint,
+            )
             with closing(training_recorder):
                 learn.add_cb(training_recorder)
                 yield
@@ -268,7 +287,7 @@ def print_summary(c, run_folder, learn, entropy, first_step):
     if first_step == c.steps:
         print(f"The run {run_folder.name} is complete. Set resume=False to train it again.")
         return
-    n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
+    n, n_held_out = len(learn.dls.train_ds), sum(len(loader.dataset) for loader in learn.dls.loaders[1:])
     name = f"Resuming the run {run_folder.name} after step {first_step:,}" if first_step else run_folder.name
     usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
     keys = {**usual, **objective_of(c).selected_by}

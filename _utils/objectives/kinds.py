@@ -38,10 +38,10 @@ def named(name):
 
 def conflicting_keys(c, objective):
     """Keys that the objective of a configuration does not use, or that select another one."""
+    others = [other for other in OBJECTIVES[1:] if other is not objective]
     unused = [key for key in objective.unused if key in c.overridden]
-    of_others = [key for other in OBJECTIVES if other is not objective for key in other.own_keys if c[key]]
-    selecting = [key for other in OBJECTIVES[1:] if other is not objective and other.is_selected(c)
-                 for key in other.selected_by]
+    of_others = [key for other in others for key in other.own_keys if c[key]]
+    selecting = [key for other in others if other.is_selected(c) for key in other.selected_by]
     return unused + of_others + selecting
 
 

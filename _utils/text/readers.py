@@ -100,17 +100,19 @@ def find_files(pattern):
         candidates = [(pattern, None)]
     else:
         candidates = _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
-    files, skipped = [], defaultdict(list)
+    by_reason, notice = defaultdict(list), ""
     with reading(pattern):
         for path, reason in candidates:
             if not format_of(path):
                 reason = reason or "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
             elif not os.path.isfile(path):
                 reason = reason or "not a file"  # for example a broken link
-            (skipped[reason] if reason else files).append(path)
-    n = sum(map(len, skipped.values()))
-    others = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in skipped.items()]
-    notice = f"Skipped {n:,} of {n + len(files):,} files in {pattern}: {'; '.join(others)}." if n else ""
+            by_reason[reason].append(path)
+    files = by_reason.pop(None, [])
+    if by_reason:
+        n = sum(map(len, by_reason.values()))
+        skipped = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in by_reason.items()]
+        notice = f"Skipped {n:,} of {n + len(files):,} files in {pattern}: {'; '.join(skipped)}."
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "

@@ -97,18 +97,17 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     if source in HUB_CORPORA:
         version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
         return Corpus(source, content_key(version), open_documents)
-    is_embedded = source in embedded_text.HELD_OUT
-    key, read = _embedded_text() if is_embedded else _own_files(source, cache_dir, encoding, documents)
-    path = cache_dir / f"documents_{key}.arrow"
-    open_documents = lambda: prepared(path, lambda file: _write_documents(read(), source, file))
-    if is_embedded:
-        return Corpus(source, content_key((source, key)), lambda: embedded_text.part_of(open_documents(), source))
-    return Corpus(source, key, open_documents)
+    if source in embedded_text.HELD_OUT:
+        key = content_key((embedded_text.VERSION, embedded_text.versions()))  # of both parts
+        both = lambda: _stored(embedded_text.documents, source, key, cache_dir)
+        return Corpus(source, content_key((source, key)), lambda: embedded_text.part_of(both(), source))
+    key, read = _own_files(source, cache_dir, encoding, documents)
+    return Corpus(source, key, lambda: _stored(read, source, key, cache_dir))
 
 
-def _embedded_text():
-    """Return (key, function that yields the documents) of both parts of the embedded text."""
-    return content_key((embedded_text.VERSION, embedded_text.versions())), embedded_text.documents
+def _stored(read, source, key, cache_dir):
+    """Return the documents that `read()` yields, as a memory-mapped datasets.Dataset, from the cache if possible."""
+    return prepared(cache_dir / f"documents_{key}.arrow", lambda file: _write_documents(read(), source, file))
 
 
 def _own_files(source, cache_dir, encoding, documents):

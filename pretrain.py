@@ -36,19 +36,17 @@ from fastai.learner import CancelStepException
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.errors import print_user_errors
 from _utils.networks import (
-    argmax, check_tying, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
-    shared_modules, uniform_like)
+    argmax, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, sample_by_inversion,
+    share_parameters, shared_modules, uniform_like)
 from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
-from _utils.networks.inverse_cdf import sample_by_inversion
-from _utils.objectives.base import base_case
+from _utils.objectives.base import base_case, smoothing
 from _utils.objectives.kinds import objective_of
-from _utils.objectives.losses import smoothing
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
 from _utils.runs import RunFolder
 from _utils.training import (
-    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, load_data, seed_step, set_seed, split_micro_batches)
-from _utils.training.pretraining_run import pretraining_run, step_callbacks
+    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, seed_step, set_seed, split_micro_batches)
+from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
 
 # %%
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -293,10 +291,8 @@ def tie(generator, discriminator=None, tying="embeddings"):
     """
     generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
     if discriminator is not None:
-        check_tying(generator, discriminator, tying)
-        source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
-        for part in source:  # 'embeddings', ...
-            share_parameters(source[part], target[part])
+        for source, target in shared_modules(generator, discriminator, tying):
+            share_parameters(source, target)
 
 
 # %% [markdown]
@@ -311,7 +307,7 @@ def tie(generator, discriminator=None, tying="embeddings"):
 
 # %%
 def at_slots(values, is_mlm_applied):
-    """What `values` (B, L, ...) has at the masked positions, (M, ...); twice where a position was drawn twice.
+    """The `values` (B, L, ...) at the masked positions, (M, ...); twice where a position was drawn twice.
 
     is_mlm_applied: (B, L), bool, or how often each position was drawn.
     """
@@ -341,7 +337,7 @@ class ELECTRAOutput(NamedTuple):
     is_mlm_applied: torch.Tensor  # (B, L), bool, or how often each position was drawn
 
     def at_slots(self, tokens):
-        """What `tokens` (B, L) has at the slots, (M,)."""
+        """The `tokens` (B, L) at the slots, (M,)."""
         return at_slots(tokens, self.is_mlm_applied)
 
 
@@ -572,7 +568,7 @@ class TrainingStep:
         return the norm, ().
         """
         norm = self.clip_and_update(self.gradients.views, only_finite=True)
-        self.gradients.zero()
+        self.gradients.flat.zero_()
         return norm
 
 
@@ -620,7 +616,8 @@ def build_learner(c, hf_tokenizer, dls, trained, processes):
     if is_eager_on_cpu:
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
-    restore_moments(optimizer, model, c.initial_weights)
+    if trained is not None:
+        restore_moments(optimizer, model, c.initial_weights)
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch,
                               c.seed, c.precision, processes, is_static=c.compile, cbs=step_callbacks(c))
 

@@ -1,4 +1,4 @@
-"""Everything that the notebooks leave out. Import it before torch and fastai."""
+"""Library code used by both notebooks. Import it before torch and fastai."""
 import os
 import warnings
 

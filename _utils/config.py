@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
-from _utils.networks.pretrained import is_pair
 from _utils.objectives import kinds
-from _utils.recipes import RECIPES, warmup_in_steps
+from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
 from _utils.text.vocabulary import is_vocab_file
@@ -31,9 +30,9 @@ class MyConfig(dict):
     Raises UserError for an unknown key and for a value that the type does not accept.
     """
 
-    def __init__(self, values, known=PRETRAIN_KEYS):
+    def __init__(self, values, known=PRETRAIN_KEYS, overridden=()):
         known = {name: key if isinstance(key, Key) else Key(key) for name, key in known.items()}
-        vars(self).update(known=known, overridden=frozenset())
+        vars(self).update(known=known, overridden=frozenset(overridden))
         super().__init__({name: copy.deepcopy(key.default) for name, key in known.items()})
         for name, value in values.items():
             self[name] = value
@@ -55,19 +54,9 @@ class MyConfig(dict):
 
     __setattr__ = __setitem__
 
-    def __copy__(self):
-        new = type(self)({}, {})
-        vars(new).update(vars(self))
-        new.update(self)
-        return new
-
     def copy_with(self, values, overridden=()):
         """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
-        new = copy.copy(self)
-        vars(new)["overridden"] = self.overridden | frozenset(overridden)
-        for name, value in values.items():
-            new[name] = value
-        return new
+        return MyConfig({**self, **values}, self.known, self.overridden.union(overridden))
 
     def unless_given(self, values):
         """A copy with these values, except for overridden keys."""
@@ -103,7 +92,7 @@ class MyConfig(dict):
 
 
 def _unknown_key(name, known):
-    meant = {"learning_rate": "lr", "batch_size": "bs", "one_document_per_file": "documents"}.get(name, name)
+    meant = {"learning_rate": "lr", "batch_size": "bs"}.get(name, name)
     if "task_overrides" in known and meant in ("lr", "epochs", "bs", "rows"):
         example = "{'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}"
         advice = f"Set {meant} by task, for example \"task_overrides={example}\"."
@@ -172,7 +161,7 @@ def complete(config):
                         f"steps={config.steps}. Leave out one of them.")
     config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
-        config = with_schedule(config)
+        config = with_schedule(config, config.steps)
     config = config.with_defaults(objective.defaults(config))
     if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
@@ -181,8 +170,8 @@ def complete(config):
 
 
 def _recipe_values(config, objective):
-    """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own:
-    `continued_schedule`.
+    """{key: value for None} of keys that the recipe determines. Continued pretraining has its own number of steps:
+    `continued_steps`.
     """
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
@@ -191,21 +180,25 @@ def _recipe_values(config, objective):
     return values | ({"steps": None} if config.minutes else {})
 
 
-def with_schedule(config, steps=None):
-    """The configuration with `steps`, if it has none yet, and with warmup_steps as a number of steps.
+def with_schedule(config, steps):
+    """The configuration with `steps`, and with warmup_steps as a number of steps.
 
     None is the recipe's share of the steps; in continued pretraining a twentieth.
+    Raises UserError if warmup_steps or stop_at is more than the steps.
     """
-    recipe, steps, warmup = RECIPES[config.size], config.steps or steps, config.warmup_steps
+    recipe, warmup = RECIPES[config.size], config.warmup_steps
     if warmup is None:
         warmup = Fraction(1, 20) if is_pair(config.initial_weights) else Fraction(recipe.warmup_steps, recipe.steps)
-    return config.copy_with({"steps": steps, "warmup_steps": warmup_in_steps(warmup, steps)})
+    config = config.copy_with({"steps": steps, "warmup_steps": warmup_in_steps(warmup, steps)})
+    for key in ("warmup_steps", "stop_at"):
+        if (config[key] or 0) > steps:
+            raise UserError(f"{key}={config[key]} is more than steps={steps}. Lower it or leave it out.")
+    return config
 
 
 def _values_of_pair(name):
-    """{key: value} that follow from trained networks to continue from: its vocabulary, and size, masking and tying as
-    far as they
-    are known.
+    """{key: value} that follow from trained networks to continue from: their vocabulary, and size, masking and tying as
+    far as they are known.
     """
     values = {"vocab": name}
     if name.endswith(".pth"):
@@ -216,27 +209,11 @@ def _values_of_pair(name):
     return values
 
 
-def continued_schedule(config, n_examples):
-    """The configuration with steps and warmup_steps of continued pretraining on n_examples, where they are None.
-
-    Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup
-    (docs/pretraining.md).
-    Raises UserError if warmup_steps or stop_at is more than these steps.
+def continued_steps(config, n_examples):
+    """The default number of steps of continued pretraining on n_examples: ten epochs, but at most a twentieth of the
+    recipe's steps (docs/pretraining.md).
     """
-    if config.steps or config.minutes:
-        return config
-    completed = with_schedule(config, max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs)))
-    check_schedule(completed)
-    return completed
-
-
-def timed_schedule(config, seconds_per_step):
-    """The configuration with as many steps as fit into `minutes`. Raises UserError if warmup_steps or stop_at is more
-    than these.
-    """
-    completed = with_schedule(config, max(1, round(60 * config.minutes / seconds_per_step)))
-    check_schedule(completed)
-    return completed
+    return max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
 
 
 def _check(config, objective):
@@ -245,7 +222,6 @@ def _check(config, objective):
         _check_pair(config, objective)
     if config.seed is None:
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
-    check_schedule(config)
     if (config.micro_batch or 0) > config.bs:
         raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in kinds.conflicting_keys(config, objective):
@@ -258,13 +234,6 @@ def _check(config, objective):
     _check_normalization(config)
     check_address(config.upload_to)
     check_logger(config)
-
-
-def check_schedule(config):
-    """UserError for warmup_steps or stop_at beyond the last step, if that is known."""
-    for key in ("warmup_steps", "stop_at") if config.steps else ():
-        if (config[key] or 0) > config.steps:
-            raise UserError(f"{key}={config[key]} is more than steps={config.steps}. Lower it or leave it out.")
 
 
 def _check_normalization(config):

@@ -9,9 +9,8 @@ from annotated_types import Predicate
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from _utils.networks.pretrained import FRESH_WEIGHTS, is_pair
 from _utils.objectives import kinds
-from _utils.recipes import RECIPES, TYINGS
+from _utils.recipes import FRESH_WEIGHTS, RECIPES, TYINGS, is_pair
 from _utils.text.readers import HUB_CORPORA
 
 
@@ -31,7 +30,7 @@ class Key:
 
 
 def accepted(kind):
-    """What a type accepts, in words."""
+    """Describe what a type accepts."""
     if kind in (bool, NoneType):
         return "True or False" if kind is bool else "None"
     if get_origin(kind) is Literal:

@@ -18,20 +18,16 @@ class AdamNoBiasCorrection(torch.optim.AdamW):
     m = .9 m + .1 g;  v = .999 v + .001 g^2;  p -= lr * (m / (sqrt(v) + eps) + weight_decay * p)
 
     There is no bias correction, so the first updates are large and warmup matters; eps is outside the root; weight
-    decay uses the old p and is scaled by lr. It is PyTorch's fused AdamW, which reads and writes memory once, at a step
-    so late that its bias corrections are 1.
+    decay uses the old p and is scaled by lr. Implemented as PyTorch's fused AdamW with the step counter set so high
+    that both bias corrections equal 1.
     """
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
         for group in self.param_groups:
             for p in group["params"]:
-                self.state[p] = {"step": torch.tensor(_LATE, device=p.device), **_moments(p)}
-
-
-def _moments(p):
-    """The moments of a parameter before the first step."""
-    return {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                step = torch.tensor(_LATE, device=p.device)
+                self.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
 
 
 class Lamb(torch.optim.Optimizer):
@@ -54,7 +50,7 @@ class Lamb(torch.optim.Optimizer):
                 if p.grad is None:
                     continue
                 if not self.state[p]:
-                    self.state[p] = _moments(p)
+                    self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
                 m, v = self.state[p].values()
                 grad = p.grad.nan_to_num()  # 0, after clipping, if the norm was not finite
                 m.lerp_(grad, (1 - beta1) * keep)
@@ -92,31 +88,29 @@ def clip_gradients(grads, max_norm=1.):
     return norm
 
 
-def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
+def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=0., end_lr=0.0, decay_power=1):
     """ELECTRA's schedule: the product of warmup and decay, whose peak is slightly below lr_max (F31).
 
     pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
     The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
     """
-    step, warmup = round(pct * total_steps), _warmup_steps(total_steps, warmup_steps, warmup_pct)
+    step = round(pct * total_steps)
+    warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps
     decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
     return decayed * min(1., step / warmup) if warmup else decayed
 
 
 def linear_warmup_and_then_decay(
-    pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1
+    pct, lr_max, total_steps, warmup_steps=None, warmup_pct=0., end_lr=0.0, decay_power=1
 ):
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
-    step, warmup = round(pct * total_steps), _warmup_steps(total_steps, warmup_steps, warmup_pct)
+    step = round(pct * total_steps)
+    warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps
     if step < warmup:
         return lr_max * (step / warmup)
     rest = total_steps - warmup
     done = (step - warmup) / rest if rest else 1.
     return (lr_max - end_lr) * (1 - done) ** decay_power + end_lr
-
-
-def _warmup_steps(total_steps, warmup_steps, warmup_pct):
-    return int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
 
 
 def schedules(name, lr, steps, warmup_steps, decay_power=1.):
@@ -145,8 +139,7 @@ def group_schedules(name, lrs, steps, warmup_steps):
 
 
 def restore_moments(optimizer, model, folder):
-    """Set Adam's moments to those that `convert_tf` found in a TensorFlow checkpoint and wrote beside the weights, if
-    it did.
+    """Set Adam's moments to those of a TensorFlow checkpoint, if `convert_tf` wrote them beside the weights.
 
     folder: a folder with generator/ and discriminator/, or another value of initial_weights.
     """

@@ -5,6 +5,7 @@ released model for small++; lmtuners (facts.md#lmtuners) for the systems with AL
 finetuning are those of the papers; the default of Google's code is 1e-4, for small too (F40).
 """
 import itertools
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,17 @@ TYINGS = {
     "embeddings+encoder": ("embeddings", "projection", "encoder"),
     "all": ("embeddings", "projection", "encoder"),
 }
+
+
+FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weights`
+
+
+def is_pair(initial_weights):
+    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for fresh
+    weights.
+    """
+    names_a_pair = initial_weights.endswith(".pth") or "discriminator" in initial_weights
+    return initial_weights not in FRESH_WEIGHTS and (names_a_pair or os.path.isdir(initial_weights))
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
 # The quickstart's: five minutes on two CPU cores, which the paper's method does not fit into. A discriminator only
 # learns once its generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes
 # longer:
-# an AUC of .525 on text with random replacements (`_utils/training/quickstart.py`), and .58 with a generator that was
+# an AUC of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator that was
 # trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
 _QUICKSTART = (48, .25, 32, 1_500, 60, 2e-3, 1e-3, .8, 128)
 # An ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than chance with

@@ -386,14 +386,14 @@ def gradients_of_a_batch(training):
     seed_step(learn.seed, 77)
     masked, counts = learn.masks(*learn.on_device(next(training.batches)))
     seed_step(learn.seed, 77, 1)
-    learn.gradients.zero()
+    learn.gradients.flat.zero_()
     learn.accumulate(*masked, *counts)
     found = {
         name: p.grad.float().cpu()
         for name, p in learn.model.named_parameters()
         if p.grad is not None and "key.bias" not in name
     }
-    learn.gradients.zero()
+    learn.gradients.flat.zero_()
     return found
 
 

@@ -20,7 +20,8 @@ from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
 from _utils.text import evenly_spaced, open_examples, split_held_out
-from _utils.training import choose_device, prepare_data
+from _utils.training import choose_device
+from _utils.training.pretraining_run import prepare_data
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
 # their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.
@@ -129,17 +130,19 @@ def corrupt(examples, generator, hf_tokenizer, c):
     rows = [torch.tensor(ids) for ids in examples["input_ids"]]
     original_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=hf_tokenizer.pad_token_id)
     sentA_lengths = torch.tensor(examples["sentA_length"])
-    batches, masks, samples = [*zip(original_ids.split(_BATCH), sentA_lengths.split(_BATCH))], [], []
+    batches = [*zip(original_ids.split(_BATCH), sentA_lengths.split(_BATCH))]
+    masks, segments, samples = [], [], []
     for batch in tqdm(batches, desc="Corrupting", unit="batch", leave=False):
         masked, _ = masking.mask(*batch)
         output = model(*masked)
         masks.append(output.is_mlm_applied)  # (B, L)
+        segments.append(output.token_type_ids)  # (B, L)
         samples.append(pretrain.sample(output.mlm_gen_logits[:, :len(hf_tokenizer)]))  # (M,)
     torch.set_num_threads(n_threads)
     is_masked = torch.cat(masks)
     input_ids = original_ids.masked_scatter(is_masked, torch.cat(samples))
-    is_token, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
-    return CorruptedText(input_ids, original_ids, token_type_ids, is_token, is_masked, input_ids != original_ids)
+    is_token = original_ids != hf_tokenizer.pad_token_id
+    return CorruptedText(input_ids, original_ids, torch.cat(segments), is_token, is_masked, input_ids != original_ids)
 
 
 # Scores of discriminators

@@ -36,7 +36,7 @@ from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.keys import PRETRAIN_KEYS, Count, Text, count, list_of
 from _utils.runs.checkpoints import load_checkpoint, write_atomically
 from _utils.runs.log import RunFolder
-from _utils.training import prepare_data
+from _utils.training.pretraining_run import prepare_data
 from benchmarks.report import launcher, parse
 
 REPO = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ from _utils.commands.export_hf import new_folder, read_vocab, save_network, trai
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network
-from _utils.objectives.names import name_of_run
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
+from _utils.runs.checkpoints import objective_name
 
 # Settings in Google's model_hparam_overrides that shapes do not show.
 _COPIED_SETTINGS = "hidden_act hidden_dropout_prob attention_probs_dropout_prob initializer_range".split()
@@ -89,7 +89,7 @@ def _objective(variables, hparams):
     if hparams.get("electric_objective"):
         return "electric_objective"
     of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
-    return name_of_run(hparams, PARTS if any(name.startswith(of_electra) for name in variables) else PARTS[:1])
+    return objective_name(hparams, PARTS if any(name.startswith(of_electra) for name in variables) else PARTS[:1])
 
 
 def moments_of(network, prefix, part):

@@ -4,11 +4,13 @@ from _utils.networks.build import (
     build_network,
     count_layers,
     count_parameters,
+    initialize_officially,
     inputs_of,
     layer_groups,
-    make_networks,
     max_positions,
     replaced_logits,
+    share_parameters,
+    shared_modules,
 )
 from _utils.networks.faster_layers import (
     GatheredPositions,
@@ -16,17 +18,16 @@ from _utils.networks.faster_layers import (
     first_position_only,
     make_dropout_cheap,
     pad_vocabulary,
+    sample_by_inversion,
     set_attention,
     uniform_like,
 )
-from _utils.networks.initialize import initialize_officially
-from _utils.networks.new_tokens import add_tokens
 from _utils.networks.pretrained import (
+    add_tokens,
+    check_tied_output,
     config_of,
-    is_pair,
     load_pair,
     load_pretrained,
     load_weights,
     load_with_head,
 )
-from _utils.networks.tying import check_tied_output, check_tying, share_parameters, shared_modules, tie_output

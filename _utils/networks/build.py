@@ -1,11 +1,13 @@
-"""Generators and discriminators of any family in transformers, and their parameters by layer."""
+"""Generators and discriminators of any family in transformers: building, initializing, tying, parameters by layer."""
 import re
 from difflib import get_close_matches
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 
 from _utils.errors import UserError, as_user_error
+from _utils.recipes import TYINGS
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -26,8 +28,8 @@ def layer_groups(model):
     groups = [[] for _ in range(count_layers(model.config) + 1)]
     current = 0
     for name, parameter in sorted(model.named_parameters(), key=lambda item: "embedding" not in item[0]):
-        if found := _LAYER_NUMBER.search(name):
-            current = int(found[1]) + 1
+        if number := _LAYER_NUMBER.search(name):
+            current = int(number[1]) + 1
         groups[0 if "embedding" in name else current].append((name, parameter))
     if not all(groups):
         raise UserError(f"Cannot tell the layers of a {model.config.model_type} model apart by their parameter names, "
@@ -90,18 +92,67 @@ def _check_keys(source):
         raise UserError(f"Unknown key in a {source['model_type']} configuration: {key!r}. Similar keys: {similar}.")
 
 
-def make_networks(shapes, sources, vocab_size, pad_token_id=0, initializer_range=.02):
-    """Networks with fresh weights, a list.
+@torch.no_grad()
+def initialize_officially(model, std=.02):
+    """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
 
-    shapes: [(part, Network), ...].   sources: for each a configuration that `read_config` accepts, or None for the
-    Network.
+    The projection of the embeddings and the last layer of the discriminator's head use Glorot uniform, the default of
+    tf.layers.dense.
     """
-    def make(part, network, source):
-        if source:
-            return build_network(part, read_config(source, vocab_size, pad_token_id))
-        return build_network(part, network.config(vocab_size, pad_token_id, initializer_range))
+    glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trained:  # not RoFormer's table of angles
+        if parameter.dim() == 1:
+            parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
+        elif not parameter.any():
+            continue  # a table that starts at zero
+        elif any(layer in name for layer in glorot):
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
 
-    return [make(part, network, source) for (part, network), source in zip(shapes, sources)]
+
+# Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
+_MODULE_NAMES = {"tokens": ("embeddings.word_embeddings",), "embeddings": ("embeddings",),
+                 "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
+                 "encoder": ("encoder", "transformer")}
+
+
+def shared_modules(generator, discriminator, tying):
+    """[(module of the generator, module of the discriminator), ...]: the modules whose parameters `tying` shares.
+
+    Raises UserError if a module is missing, or if the names or shapes of its parameters differ.
+    """
+    pairs = []
+    for part in TYINGS[tying]:
+        source, target = _module_of(generator, part), _module_of(discriminator, part)
+        if source is target is None and part not in tying.split("+"):
+            continue  # a projection that `tying` only implies
+        if source is None or target is None:
+            raise UserError(f"tying={tying!r} is not possible: the {PARTS[source is not None]} has no {part} to share. "
+                            "Choose another tying, or an encoder such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
+        source_shapes = {name: tuple(p.shape) for name, p in source.named_parameters()}
+        target_shapes = {name: tuple(p.shape) for name, p in target.named_parameters()}
+        if differing := source_shapes.items() ^ target_shapes.items():
+            name, _ = min(differing)
+            raise UserError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
+                            f"discriminator and {source_shapes.get(name)} in the generator. Choose another tying or "
+                            "networks of the same size.")
+        pairs.append((source, target))
+    return pairs
+
+
+def _module_of(network, part):
+    """The module of an encoder with one of the names of a part, or None."""
+    modules = dict(network.base_model.named_modules())
+    return next((modules[name] for name in _MODULE_NAMES[part] if name in modules), None)
+
+
+def share_parameters(source, target):
+    """Make the parameters of the module `target` the same objects as those of `source`, by name."""
+    for name, parameter in source.named_parameters():
+        owner, _, leaf = name.rpartition(".")
+        setattr(target.get_submodule(owner), leaf, parameter)
 
 
 def check_length(network, max_length, name):
@@ -115,7 +166,7 @@ def check_length(network, max_length, name):
 def max_positions(network):
     """The longest input of a network, in tokens. RoBERTa reserves the first positions for padding."""
     table = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
-    if not isinstance(table, torch.nn.Embedding):  # none, or I-BERT's
+    if not isinstance(table, nn.Embedding):  # none, or I-BERT's
         return getattr(network.config, "max_position_embeddings", 1 << 30)
     return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 

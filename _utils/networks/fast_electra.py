@@ -13,7 +13,6 @@ from torch import nn
 
 from _utils.networks.build import inputs_of, replaced_logits
 from _utils.networks.faster_layers import GatheredPositions, pad_vocabulary, set_attention
-from _utils.networks.tying import tie_output
 
 IGNORED = -100  # F.cross_entropy's ignore_index
 
@@ -71,9 +70,10 @@ class FastOutput(NamedTuple):
     slots: tuple                      # from `masked_slots`
     mlm_logits: torch.Tensor | None = None  # (M, V), or (B * L, V): of a second masked language model
     baseline: torch.Tensor | None = None    # (M,): logits of the expected reward
+    token_type_ids: torch.Tensor | None = None  # (B, L)
 
     def at_slots(self, tokens):
-        """What `tokens` (B, L) has at the slots, (M,); IGNORED at unused ones."""
+        """The `tokens` (B, L) at the slots, (M,); IGNORED at unused ones."""
         positions, weights = self.slots
         return torch.where(weights.bool(), tokens.flatten()[positions], IGNORED)
 
@@ -90,7 +90,7 @@ class FastMaskedLM(nn.Module):
         super().__init__()
         self.generator, self.pad_token_id, self.n_slots = generator, hf_tokenizer.pad_token_id, n_slots
         self.at_positions = GatheredPositions(generator)
-        tie_output(generator)
+        generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
 
     def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """(slots, tokens) of a batch, () each: the denominators of the mean losses."""
@@ -98,23 +98,15 @@ class FastMaskedLM(nn.Module):
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> FastOutput."""
-        attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)
-        slots = self.slots(is_mlm_applied)
-        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, slots[0])  # (M, V)
-        return FastOutput(mlm_gen_logits, None, None, None, attention_mask, is_mlm_applied, slots)
-
-    def masks_and_segments(self, masked_inputs, sentA_lenths):
-        """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have
-        type 0 (F4).
-        """
-        attention_mask = masked_inputs != self.pad_token_id
-        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
-        return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
-
-    def slots(self, is_mlm_applied):
-        """(positions (M,), weights (M,)) of a batch, as `masked_slots` returns them."""
+        attention_mask = masked_inputs != self.pad_token_id  # (B, L)
+        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)  # (L,)
+        # [CLS] A [SEP] and padding have type 0 (F4)
+        token_type_ids = ((position >= sentA_lenths[:, None]) & attention_mask).long()  # (B, L)
         n_slots = self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum())
-        return masked_slots(is_mlm_applied, n_slots)
+        slots = masked_slots(is_mlm_applied, n_slots)
+        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, slots[0])  # (M, V)
+        return FastOutput(mlm_gen_logits, None, None, None, attention_mask, is_mlm_applied, slots,
+                          token_type_ids=token_type_ids)
 
     def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
         """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
@@ -137,19 +129,18 @@ class FastELECTRA(FastMaskedLM):
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> FastOutput."""
-        attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)  # (B, L), (B, L)
-        positions, weights = self.slots(is_mlm_applied)  # (M,), (M,)
-        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
+        output = super().forward(masked_inputs, sentA_lenths, is_mlm_applied, labels)
+        positions, weights = output.slots  # (M,), (M,)
         with torch.no_grad():
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
             disallowed = originals.flatten()[positions] if self.disallow_correct else None
-            sampled = self.sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
+            sampled = self.sample(output.mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
             generated = fill_slots(originals, positions, weights, sampled)  # (B, L)
             is_replaced = generated != originals
-        disc_inputs = inputs_of(self.discriminator, generated, attention_mask, token_type_ids)
+        disc_inputs = inputs_of(self.discriminator, generated, output.attention_mask, output.token_type_ids)
         disc_logits, mlm_logits = self.discriminate(disc_inputs, positions)
-        return FastOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied,
-                          (positions, weights), mlm_logits)
+        return output._replace(generated=generated, disc_logits=disc_logits, is_replaced=is_replaced,
+                               mlm_logits=mlm_logits)
 
     def discriminate(self, disc_inputs, positions):
         """(disc_logits (B, L), None). Other objectives predict tokens from the same input."""

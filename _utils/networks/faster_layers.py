@@ -1,13 +1,10 @@
-"""What is only there for speed: attention, dropout, argmax and random numbers, heads at some positions only, weights in
-half precision.
-"""
+"""Faster layers and operations: attention, dropout, argmax, random numbers, samples, heads at some positions only."""
 import contextlib
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.func import functional_call
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -70,6 +67,42 @@ def uniform_like(x):
         return torch.rand_like(x)
     bits = random_bits(x.numel() // 2 + 1).view(torch.int32)[:x.numel()].view(x.shape)
     return bits.bitwise_right_shift_(8).float().mul_(2. ** -24).add_(.5)
+
+
+BLOCK = 256  # tokens, for `sample_by_inversion`
+
+
+def sample_by_inversion(logits):
+    """Sample one token id per row by inverting the cumulative distribution. logits: (M, V), float32. Returns ids, (M,).
+
+    The sample is the first token at which the cumulative probability exceeds one random number per row, instead of one
+    per logit. A block of tokens is found first, from the sums of the blocks, and then the token in it, so that no
+    cumulative sum over the whole vocabulary is needed. Sums are float64, in which a token of probability 1e-9 is not
+    lost beside the others. Exponentials are computed twice rather than kept.
+    """
+    size, highest = logits.shape[1], logits.amax(1, keepdim=True)
+    weights = torch.exp(logits - highest)  # (M, V)
+    whole = size // BLOCK * BLOCK
+    sums = weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2, dtype=torch.float64)  # (M, V / BLOCK)
+    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
+    ends = torch.cat([sums, rest], 1).cumsum(1)  # cumulative up to the end of each block
+    u = torch.rand(len(ends), 1, dtype=torch.float64, device=ends.device) * ends[:, -1:]
+    block = first_above(ends, u)  # (M, 1)
+    start = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.)
+
+    tokens = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (M, BLOCK)
+    chosen = torch.exp(logits.gather(1, tokens.clamp(max=size - 1)) - highest).double()
+    inside = torch.where(tokens < size, chosen, 0.).cumsum(1)
+    token = block * BLOCK + first_above(inside, u - start)  # (M, 1)
+    return token.squeeze(1).clamp(max=size - 1)  # only NaN exceeds it
+
+
+def first_above(cumulative, u):
+    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u
+    beyond its ends.
+    """
+    u = torch.minimum(u.clamp(min=0.), cumulative[:, -1:] * (1 - 2. ** -40))
+    return torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)
 
 
 _RANGE = 1 << 16
@@ -183,31 +216,3 @@ def first_position_only(encoder):
     after_attention = encoder.encoder.layer[-1].attention.output
     # (B, 1, H)
     return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))
-
-
-class HalfWeights:
-    """Copies of the weights and biases of a model's linear layers in the dtype of autocast.
-
-    Autocast would cast each of them in every forward pass, and its gradient in every backward pass: hundreds of small
-    operations with the same result. Weights that other layers use too, such as tied embeddings, are left to autocast.
-
-    parameters: the parameters that have copies.   copies: the copies, leaves of the autograd graph, in the same order.
-    """
-
-    def __init__(self, model, dtype):
-        self.model, self.dtype = model, dtype
-        of_linear, of_others = set(), set()
-        for layer in model.modules():
-            (of_linear if isinstance(layer, nn.Linear) else of_others).update(layer.parameters(recurse=False))
-        found = {name: p for name, p in model.named_parameters() if p in of_linear - of_others and p.requires_grad}
-        self.names, self.parameters = list(found), list(found.values())
-        self.copies = [torch.empty_like(p, dtype=dtype).requires_grad_() for p in self.parameters]
-
-    @torch.no_grad()
-    def refresh(self):
-        """Copy the current weights."""
-        torch._foreach_copy_(self.copies, self.parameters)
-
-    def __call__(self, *x):
-        """The model's output, computed with the copies."""
-        return functional_call(self.model, dict(zip(self.names, self.copies)), x)

@@ -13,13 +13,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import logging
 
 from _utils.errors import UserError, as_user_error
-from _utils.networks.build import PARTS, build_network, check_length, network_class
-from _utils.networks.new_tokens import check_vocabulary
-from _utils.networks.tying import check_tied_output, check_tying, shared_modules
-from _utils.objectives.names import name_of_run
+from _utils.networks.build import PARTS, build_network, check_length, network_class, shared_modules
 from _utils.recipes import RECIPES
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, objective_name
 from _utils.runs.files import content_key
+from _utils.text.new_tokens import pieces_of_new_tokens
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
@@ -35,24 +33,11 @@ _ADVICE = " For a discriminator alone, pretrain.py trains a generator with new_g
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
-FRESH_WEIGHTS = ("huggingface", "official")
-
-
-def is_pair(initial_weights):
-    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn
-    weights.
-    """
-    names_a_pair = (
-        initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
-    )
-    return names_a_pair and initial_weights not in FRESH_WEIGHTS
-
-
 class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
-    objective: of its pretraining, as from `name_of_run`; None: not known, because pretrain.py did not write it.
+    objective: of its pretraining, as from `objective_name`; None: not known, because pretrain.py did not write it.
     size: the recipe with which it is finetuned.
     """
     name: str
@@ -92,22 +77,25 @@ def load_pretrained(name, size=None):
 
     Raises UserError for a model that is missing, not an encoder, or of another size, unless that is None.
     """
-    if name is None and (size or "small") not in GOOGLE_MODELS:
-        raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose "
-                        f"one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
-    name, objective, trained_as = name or GOOGLE_MODELS[size or "small"], None, None
+    if name is None:
+        size = size or "small"
+        if size not in GOOGLE_MODELS:
+            raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. "
+                            f"Choose one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
+        name = GOOGLE_MODELS[size]
+    objective = None
     if name.endswith(".pth"):
         model, part, hf_tokenizer, run = load_with_head(name)
-        objective, trained_as = name_of_run(run, [part]), run.get("size")
+        objective, trained_as = objective_name(run, [part]), run.get("size")
         if size not in (None, trained_as):
             raise UserError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
+        size = trained_as
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
         if size:
             _check_size(name, model.config, size)
     check_vocabulary(hf_tokenizer, model, name)
-    size = size or trained_as or size_of(model.config)
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size)
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size or size_of(model.config))
 
 
 def sizes_of(config):
@@ -180,45 +168,47 @@ def _from_transformers(kind, name):
 
 
 def load_with_head(name, part=None):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of
-    generator and discriminator,
-    or a hub id.
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder, a folder with
+    generator/ and discriminator/, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
-    (any masked language
-    model), or None: the discriminator if there is one.
+    (any masked language model), or None: the discriminator if there is one.
     Raises UserError for a model that is missing, or whose weights lack the head, which transformers would initialize
     randomly.
     """
     if name.endswith(".pth"):
         path = find_checkpoint(name)
         checkpoint = load_pretraining_checkpoint(path)
-        part = part or parts_of(checkpoint)[-1]
-        if part not in parts_of(checkpoint):
-            raise UserError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
+        part = _one_of(parts_of(checkpoint), part, name)
         hf_tokenizer = tokenizer_of(checkpoint)
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
-    if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
-        part = part or inside[-1]
-        if part not in inside:
-            raise UserError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one "
-                            f"training.{_ADVICE if part == 'generator' else ''}")
+    if parts := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
+        part = _one_of(parts, part, name)
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
     network, untrained = _from_transformers(network_class(part, config.model_type), name)
-    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
+    if part == "discriminator" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
-                        "folder from export_hf or convert_tf, or a hub id such as "
-                        f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
+                        f"folder from export_hf or convert_tf, or a hub id such as google/electra-small-discriminator."
+                        f"{_ADVICE}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
-                        f"model in its folder.")
+                        "model in its folder.")
     check_vocabulary(hf_tokenizer, network, name)
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
+
+
+def _one_of(parts, part, name):
+    """The part that is wanted (None: the last one); UserError if a checkpoint or folder does not have it."""
+    part = part or parts[-1]
+    if part not in parts:
+        raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
+                        f"training.{_ADVICE}")
+    return part
 
 
 def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
@@ -233,17 +223,26 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
     generator = make_generator(discriminator) if make_generator else load_with_head(of_generator, "generator").network
     check_tied_output(generator, name)
-    check_tying(generator, discriminator, tying)
-    trained = shared_modules(discriminator, tying)
-    for part, module in shared_modules(generator, tying).items():
-        for key, value in trained[part].state_dict().items():
+    for source, target in shared_modules(generator, discriminator, tying):
+        for key, value in target.state_dict().items():
             # one may have been stored in half precision
-            if not torch.allclose(value, module.state_dict()[key], rtol=.01, atol=1e-4):
+            if not torch.allclose(value, source.state_dict()[key], rtol=.01, atol=1e-4):
                 raise UserError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
                                 f"generator and a discriminator of one run with tying={tying!r}.")
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
     return generator, discriminator
+
+
+def check_tied_output(network, name):
+    """UserError if a trained masked language model has a separate output layer, which tying would overwrite.
+
+    name: of the model, for the message.
+    """
+    if not torch.equal(network.get_output_embeddings().weight, network.get_input_embeddings().weight):
+        raise UserError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), "
+                        "but here they are one matrix. Choose a masked language model that was trained with tied "
+                        "embeddings.")
 
 
 def parts_of(checkpoint):
@@ -288,3 +287,37 @@ def _check_size(name, config, size):
     if fitting and size not in fitting:
         raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
+
+
+def add_tokens(networks, old, new):
+    """Extend trained networks, in place, from the vocabulary of the tokenizer `old` to that of `new`, which has more.
+
+    The token embedding of a new token, and in a masked language model its output bias, start as the mean of those of
+    the pieces into which `old` splits it.
+    """
+    pieces = pieces_of_new_tokens(old, new)
+    for network in networks if pieces else ():
+        _extend(network, len(old), pieces)
+
+
+@torch.no_grad()
+def _extend(network, first, pieces):
+    """Set the rows of the ids from `first` on to the means of the rows of their pieces, lists of ids."""
+    size = first + len(pieces)
+    if size > network.get_input_embeddings().num_embeddings:
+        family = network.config.model_type
+        with as_user_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
+            network.resize_token_embeddings(size, mean_resizing=False)
+    output = network.get_output_embeddings()
+    tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
+    for table in tables:  # tied weights occur twice, which changes nothing
+        table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])
+
+
+def check_vocabulary(hf_tokenizer, network, name):
+    """UserError if a tokenizer has tokens for which the network has no embedding. name: of the model."""
+    n = network.get_input_embeddings().num_embeddings
+    if max(hf_tokenizer.get_vocab().values()) >= n:
+        raise UserError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
+                        f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
+                        "save the tokenizer of its training in its folder.")

@@ -4,8 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.objectives.base import ELECTRA
-from _utils.objectives.losses import SecondNetworkLoss
-from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel
+from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel, SecondNetworkLoss
 
 
 class AllTokensMLMModel(SecondMLMModel):

@@ -1,6 +1,6 @@
-"""What an objective is: the protocol, and its base case, ELECTRA's replaced token detection.
+"""The protocol of objectives, and its base case, ELECTRA's replaced token detection.
 
-An objective is a subclass of `Objective` in a file of its own, listed in kinds.py. It defines in what it differs:
+An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines where it differs:
 
     selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
     derive, defaults, check                 values that depend on it, errors before anything is loaded
@@ -18,12 +18,10 @@ from dataclasses import replace
 import torch
 
 from _utils.errors import UserError
-from _utils.networks.build import check_length, make_networks
+from _utils.networks.build import build_network, check_length, read_config, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
-from _utils.networks.new_tokens import add_tokens
-from _utils.networks.pretrained import is_pair, load_pair
-from _utils.networks.tying import check_tying
-from _utils.recipes import RECIPES, recipe_of
+from _utils.networks.pretrained import add_tokens, load_pair
+from _utils.recipes import RECIPES, is_pair, recipe_of
 from _utils.text.vocabulary import load_tokenizer
 
 ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
@@ -32,6 +30,11 @@ AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA}"
 AS_GENERATOR = f"{MASKED_LM}, as the generator of an {ELECTRA}"
 # Keys that have no effect without a generator of the usual kind.
 GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
+
+
+def smoothing(value):
+    """The number that a setting of label smoothing stands for: True is .1, False 0."""
+    return .1 if value is True else float(value)
 
 
 def base_case(function):
@@ -72,7 +75,7 @@ class Objective:
 
     continues_pairs = True
     pair_lr_divisor = 10  # of the recipe's learning rate
-    # Keys that trained networks determines.
+    # Keys that trained networks determine.
     of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
 
     # Networks
@@ -83,33 +86,32 @@ class Objective:
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         """The networks with fresh weights, as transformers initializes them."""
-        recipe = recipe_of(c)
-        sources = c.generator, c.discriminator
-        return make_networks(self.shapes(recipe), sources, vocab_size, pad_token_id, recipe.initializer_range)
+        recipe, networks = recipe_of(c), []
+        for (part, network), source in zip(self.shapes(recipe), (c.generator, c.discriminator)):
+            config = (read_config(source, vocab_size, pad_token_id) if source
+                      else network.config(vocab_size, pad_token_id, recipe.initializer_range))
+            networks.append(build_network(part, config))
+        return networks
 
     def trained(self, c):
-        """The networks of trained networks to continue from; None: fresh ones, which have been checked.
+        """The trained networks to continue from; None for fresh ones.
 
-        Raises UserError for what would fail later.
+        Raises UserError, before weights are allocated, for fresh ones that cannot be built or tied, or are too short.
         """
         if is_pair(c.initial_weights):
             return self.load_pair(c)
         if isinstance(c.vocab, str):
             load_tokenizer(c.vocab)
-        self.check_networks(c)
+        with torch.device("meta"):
+            networks = self.fresh(c, vocab_size=30_522)
+        if len(networks) > 1:
+            shared_modules(*networks, c.tying)
+        for network in networks:
+            check_length(network, c.max_length, f"the {network.config.model_type} network")
         return None
 
     def load_pair(self, c):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
-
-    def check_networks(self, c):
-        """UserError, without allocating weights, for networks that cannot be built, tied, or are too short."""
-        with torch.device("meta"):
-            networks = self.fresh(c, vocab_size=30_522)
-        if len(networks) > 1:
-            check_tying(*networks, c.tying)
-        for network in networks:
-            check_length(network, c.max_length, f"the {network.config.model_type} network")
 
     def adds_tokens(self, c):
         """Whether the vocabulary is that of trained networks with more tokens."""

@@ -5,9 +5,8 @@ With `tying='disentangled'`, the discriminator's token embeddings are the genera
 import torch
 import torch.nn.functional as F
 
-from _utils.networks.build import build_network
+from _utils.networks.build import build_network, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
-from _utils.networks.tying import check_tying
 from _utils.objectives.base import Objective
 from _utils.recipes import TYINGS
 
@@ -35,6 +34,6 @@ class Disentangled(Objective):
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         generator, discriminator = super().fresh(c, vocab_size, pad_token_id)
-        check_tying(generator, discriminator, "tokens")  # tables of the same size
+        shared_modules(generator, discriminator, "tokens")  # tables of the same size
         discriminator.get_input_embeddings().load_state_dict(generator.get_input_embeddings().state_dict())
         return [generator, discriminator]

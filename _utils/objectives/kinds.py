@@ -8,12 +8,12 @@ from _utils.objectives.base import Objective
 from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
 from _utils.objectives.mlm import MaskedLM
-from _utils.objectives.names import name_of_run
 from _utils.objectives.new_generator import NewGenerator
 from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator
 from _utils.recipes import forward_flops
+from _utils.runs.checkpoints import objective_name
 
 ELECTRA = Objective()
 OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
@@ -23,11 +23,7 @@ NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by) 
 
 def objective_of(c):
     """The Objective of a configuration. Keys that select another one than ELECTRA go first."""
-    return next(iter(_selected(c)), ELECTRA)
-
-
-def _selected(c):
-    return [one for one in OBJECTIVES if one is not ELECTRA and one.is_selected(c)]
+    return next((one for one in OBJECTIVES[1:] if one.is_selected(c)), ELECTRA)
 
 
 def default_name(recipe, has_discriminator=False):
@@ -42,9 +38,10 @@ def named(name):
 
 def conflicting_keys(c, objective):
     """Keys that the objective of a configuration does not use, or that select another one."""
+    others = [other for other in OBJECTIVES[1:] if other is not objective]
     unused = [key for key in objective.unused if key in c.overridden]
-    of_others = [key for other in OBJECTIVES if other is not objective for key in other.own_keys if c[key]]
-    selecting = [key for other in _selected(c)[1:] for key in other.selected_by]
+    of_others = [key for other in others for key in other.own_keys if c[key]]
+    selecting = [key for other in others if other.is_selected(c) for key in other.selected_by]
     return unused + of_others + selecting
 
 
@@ -62,7 +59,7 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
 
 def check_fills_masks(name, loaded):
     """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
-    objective = named(name_of_run(loaded.run, [loaded.part]))
+    objective = named(objective_name(loaded.run, [loaded.part]))
     if objective and not objective.fills_masks:
         raise UserError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "

@@ -2,12 +2,28 @@
 ELECTRA (F92).
 """
 from dataclasses import replace
+from typing import NamedTuple
 
+import torch
+import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.fast_electra import FastMaskedLM
-from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective
-from _utils.objectives.losses import GeneratorLoss, masked_lm_loss, smoothing
+from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective, smoothing
+
+
+def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
+    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by
+    `n_slots`, ().
+    """
+    logits = pred.mlm_gen_logits if logits is None else logits
+    nll = F.cross_entropy(logits.float(), pred.at_slots(targ_ids), reduction="none", label_smoothing=smooth)
+    return nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
+
+
+class GeneratorLoss(NamedTuple):
+    """The term of the loss of a masked language model."""
+    gen_loss: torch.Tensor
 
 
 class MaskedLMLoss(nn.Module):

@@ -2,11 +2,10 @@
 from functools import partial
 
 from _utils.errors import UserError
-from _utils.networks.build import build_network
-from _utils.networks.pretrained import is_pair, load_pair
-from _utils.networks.tying import check_tying, shared_modules
+from _utils.networks.build import build_network, shared_modules
+from _utils.networks.pretrained import load_pair
 from _utils.objectives.base import Objective
-from _utils.recipes import recipe_of
+from _utils.recipes import is_pair, recipe_of
 
 
 class NewGenerator(Objective):
@@ -36,8 +35,6 @@ def fresh_generator(c, discriminator):
     recipe, config = recipe_of(c), discriminator.requires_grad_(False).config
     shape = recipe.generator.config(config.vocab_size, config.pad_token_id, recipe.initializer_range)
     generator = build_network("generator", shape)
-    check_tying(generator, discriminator, c.tying)
-    shared = shared_modules(discriminator, c.tying)
-    for part, module in shared_modules(generator, c.tying).items():
-        module.requires_grad_(False).load_state_dict(shared[part].state_dict())
+    for source, target in shared_modules(generator, discriminator, c.tying):
+        source.requires_grad_(False).load_state_dict(target.state_dict())
     return generator

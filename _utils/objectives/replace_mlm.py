@@ -3,8 +3,8 @@ section 3.5).
 """
 from _utils.objectives.base import ELECTRA
 from _utils.objectives.electra_15 import MaskedPositionsOnly
-from _utils.objectives.losses import SecondNetworkLoss, masked_lm_loss
-from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel
+from _utils.objectives.mlm import masked_lm_loss
+from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel, SecondNetworkLoss
 
 
 class ReplaceMLMModel(MaskedPositionsOnly, SecondMLMModel):

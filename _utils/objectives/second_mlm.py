@@ -1,10 +1,14 @@
-"""What Replace MLM and All-Tokens MLM share: the second network is a masked language model."""
+"""Base classes of Replace MLM and All-Tokens MLM, whose second network is a masked language model."""
 from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import nn
 
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.faster_layers import GatheredPositions
-from _utils.networks.tying import tie_output
-from _utils.objectives.base import Objective
+from _utils.objectives.base import Objective, smoothing
+from _utils.objectives.mlm import masked_lm_loss
 
 
 class SecondMLMModel(FastELECTRA):
@@ -12,7 +16,7 @@ class SecondMLMModel(FastELECTRA):
 
     def __init__(self, *args):
         super().__init__(*args)
-        tie_output(self.discriminator)
+        self.discriminator.get_output_embeddings().weight = self.discriminator.get_input_embeddings().weight
         self.second_positions = GatheredPositions(self.discriminator)
 
     def saved_networks(self):
@@ -23,6 +27,27 @@ class SecondMLMModel(FastELECTRA):
         """(None, mlm_logits (M, V))."""
         with self.second_positions.only(positions):
             return None, self.discriminator(**disc_inputs).logits[0]
+
+
+class TwoLosses(NamedTuple):
+    """The terms of the loss of a generator and a second masked language model."""
+    gen_loss: torch.Tensor
+    second_mlm_loss: torch.Tensor
+
+
+class SecondNetworkLoss(nn.Module):
+    """loss_weights[0] * masked_lm_loss of the generator + loss_weights[1] * `second_loss`, which subclasses define."""
+
+    def __init__(self, loss_weights=(1., 1.), gen_label_smooth=False):
+        super().__init__()
+        self.loss_weights, self.gen_smooth = loss_weights, smoothing(gen_label_smooth)
+
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
+        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
+        second_loss = self.second_loss(pred, targ_ids, n_tokens)
+        loss = self.loss_weights[0] * gen_loss + self.loss_weights[1] * second_loss
+        return (loss, TwoLosses(gen_loss, second_loss)) if return_losses else loss
 
 
 class SecondMLM(Objective):

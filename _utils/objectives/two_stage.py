@@ -10,8 +10,8 @@ from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
+from _utils.runs.checkpoints import check_same_vocabulary, is_finished
 from _utils.runs.log import RunFolder
-from _utils.runs.resume import check_same_vocabulary, is_finished
 
 
 class TwoStage(Objective):
@@ -39,7 +39,7 @@ class TwoStage(Objective):
             raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 
     def first_stage(self, c, processes, pretrain):
-        """The first stage is a run of its own, <base_run_name>_generator, which may also be resumed."""
+        """The first stage is a separate run, <base_run_name>_generator, which can be resumed too."""
         warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
         name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
         first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),

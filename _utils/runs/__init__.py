@@ -1,8 +1,10 @@
-"""Files that a run writes: checkpoints, the checkpoint to resume from, logs, uploads."""
+"""Files that a run writes: checkpoints, logs, uploads."""
 from _utils.runs.checkpoints import (
+    check_same_vocabulary,
     check_writable,
+    is_finished,
     load_checkpoint,
-    milestone_steps,
+    resume,
     save_checkpoint,
     save_pretrained,
     saved_networks,
@@ -10,5 +12,4 @@ from _utils.runs.checkpoints import (
     versions,
 )
 from _utils.runs.files import code_key
-from _utils.runs.log import RunFolder, RunLog, locked, open_log, read_metrics, upload
-from _utils.runs.resume import check_same_data, check_same_vocabulary, is_finished, original_code, resume
+from _utils.runs.log import RunFolder, RunLog, locked, read_metrics, upload

@@ -1,4 +1,5 @@
-"""Checkpoint files: plain dictionaries of tensors, numbers and strings, written atomically."""
+"""Checkpoint files: plain dictionaries of tensors, numbers and strings, written atomically, and resuming from them."""
+import contextlib
 import errno
 import glob
 import importlib.metadata
@@ -12,20 +13,15 @@ from pathlib import Path
 import psutil
 import torch
 
-from _utils.errors import UserError, as_user_error, one_line
+from _utils.errors import UserError, as_user_error, is_first_process, one_line
+from _utils.recipes import warmup_in_steps
 
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
-
-
-def milestone_steps(steps, percents, stop_at):
-    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
-
-    In a short run, several percents may fall on one step.
-    """
-    step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
-    if stop_at:
-        step_of[round(100 * stop_at / steps, 6)] = stop_at
-    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
+# Keys that may change on resume. Only micro_batch and compile affect results: they change the random draws. `revisions`
+# chooses a text, which is compared by its content; `recipe` only sets other keys.
+MAY_DIFFER = ("device num_workers logger upload_to micro_batch compile resume save_minutes milestones stop_at "
+              "revisions recipe").split()
+OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
 
 
 def save_checkpoint(content, path):
@@ -78,10 +74,9 @@ def write_atomically(path, write):
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_name(path)
     try:
+        # torch.save raises RuntimeError when the disk is full
         with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
-                           f"command; files saved "
-                            # torch.save raises RuntimeError when the disk is full
-                           "earlier are intact.", (OSError, RuntimeError)):
+                           "command; files saved earlier are intact.", (OSError, RuntimeError)):
             with open(unfinished, "wb") as file:
                 write(file)
                 file.flush()
@@ -92,7 +87,7 @@ def write_atomically(path, write):
 
 
 def write_text_atomically(path, text):
-    """`write_atomically` with the text of a UTF-8 file."""
+    """Write a UTF-8 text file atomically."""
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
@@ -128,14 +123,18 @@ def load_pretraining_checkpoint(path):
         raise UserError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
                         "pretraining). Choose one from checkpoints/pretrain/, or convert it to a transformers folder "
                         "with python -m _utils export_hf or python -m _utils convert_tf.")
-    return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
+    return checkpoint
 
 
-def with_newer_keys(config):
-    """The configuration in a checkpoint of pretrain.py, with the values of keys that are newer than it."""
-    documents = "file" if config.get("one_document_per_file") else "blank_line"
-    known = {key: value for key, value in config.items() if key != "one_document_per_file"}
-    return {"documents": documents, "long_lines": "truncate", **known}
+def objective_name(run, parts):
+    """The name of the objective of a run, for which _utils/objectives/kinds.py has the Objective.
+
+    run: configuration of pretrain.py, or Google's hparams; that of electra_pytorch has no objective.
+    parts: networks in its checkpoints.
+    """
+    if run.get("uniform_generator"):
+        return "uniform_generator"
+    return run.get("objective") or ("electra" if "discriminator" in parts else "mlm")
 
 
 def is_pretrained(content):
@@ -172,12 +171,12 @@ def load_checkpoint(path, mmap=False):
         # EINVAL: a damaged directory of the zip points before the start of the file.
         temporary = (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
-        raise (DamagedCheckpoint if is_damaged else UserError)(
-            f"Cannot read the checkpoint {str(path)!r} ({one_line(error)}). " + (
-                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy "
-                "it again."
-                if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same "
-                                   "command.")) from error
+        message = f"Cannot read the checkpoint {str(path)!r} ({one_line(error)})."
+        if is_damaged:
+            raise DamagedCheckpoint(f"{message} It is damaged, was not written by this project, or contains more than "
+                                    "data. Use another one, or copy it again.") from error
+        raise UserError(f"{message} It may be undamaged. Check disk and memory, then rerun the same "
+                        "command.") from error
 
 
 def check_writable(*folders):
@@ -202,3 +201,96 @@ def versions():
     """{package: version} of Python and the packages that a run depends on."""
     names = "torch fastai transformers datasets hugdatafast tokenizers numpy".split()
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
+
+
+# Resuming a pretraining run after a kill, a crash or Ctrl-C
+
+def save_resume_checkpoint(folder, content):
+    """Write the newest checkpoint to resume from, atomically, and keep the previous one, which exists at any moment."""
+    newest = folder / "resume.pth"
+    if newest.exists():
+        newest.replace(newest.with_name("resume_before.pth"))
+    save_checkpoint(content, newest)
+
+
+def find_resume_checkpoint(folder):
+    """The newest undamaged checkpoint to resume from, with its tensors memory-mapped; None if the folder has none.
+
+    Raises UserError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a
+    damaged one is renamed.
+    """
+    paths = sorted(folder.glob("resume*.pth"))  # resume.pth sorts before resume_before.pth
+    for n_damaged, path in enumerate(paths):
+        try:
+            checkpoint = load_checkpoint(path, mmap=True)
+        except DamagedCheckpoint:
+            print(f"Skipping {str(path)!r}, which is damaged.")
+            continue
+        for damaged in paths[:n_damaged] if is_first_process() else ():
+            with contextlib.suppress(FileNotFoundError):  # the first process of another machine was faster
+                damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
+        return checkpoint
+    if paths:
+        raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to "
+                                "start the run from scratch; its files are then moved to aside/, and initial_weights "
+                                "can start from one of its milestones.")
+
+
+def resume(config, run):
+    """(configuration, checkpoint to resume from or None) of a RunFolder. The configuration takes over what the run
+    chose for its hardware.
+
+    Raises UserError if the run has another configuration, or if it is complete and its checkpoint to resume from was
+    deleted.
+    """
+    if not config.resume:
+        return config, None
+    if checkpoint := find_resume_checkpoint(run.folder):
+        config = _with_choices_of(checkpoint["config"], config, run)
+    elif run.milestone(100.).exists():
+        raise UserError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth "
+                        "was deleted. Set resume=False to train it again (the earlier run is archived), or choose "
+                        "another base_run_name.")
+    return config, checkpoint
+
+
+def is_finished(config, run):
+    """Whether a RunFolder is complete and its checkpoints to resume from are gone or damaged: its last milestone is
+    left.
+
+    Raises UserError if it was trained with another configuration.
+    """
+    if not config.resume or not run.milestone(100.).exists():
+        return False
+    with contextlib.suppress(DamagedCheckpoint):
+        if find_resume_checkpoint(run.folder):
+            return False
+    _with_choices_of(load_checkpoint(run.milestone(100.), mmap=True)["config"], config, run)
+    return True
+
+
+def _with_choices_of(original, config, run):
+    """The configuration with what a RunFolder chose, which is in `original`.
+
+    UserError for settings that must not differ.
+    """
+    # A key that is newer than the run had its default.
+    original = {name: key.default for name, key in config.known.items()} | original
+    # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
+    is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
+    chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
+    config = config.with_defaults({key: original[key] for key in chosen})
+    config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
+    now = config.as_data()
+    if differ := [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]:
+        was, now = (", ".join(f"{key}={values[key]!r}" for key in differ) for values in (original, now))
+        raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
+                        f"resume it, {OTHERWISE}")
+    return config
+
+
+def check_same_vocabulary(path, hf_tokenizer):
+    """Raise UserError if a pretraining checkpoint has another vocabulary than the tokenizer."""
+    if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
+        raise UserError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
+                        f"the text, the text; {OTHERWISE}")

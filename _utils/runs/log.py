@@ -97,15 +97,6 @@ class RunLog:
                 self.send(f"{split}/{name}", value, step)
 
 
-def open_log(run, config, checkpoint, facts):
-    """RunLog of a RunFolder that starts (an earlier one of its name is archived), or that is resumed from a checkpoint.
-    facts: for RunLog.
-    """
-    if checkpoint is None:
-        run.archive()
-    return RunLog(run.name, run.folder, config.as_data(), facts, checkpoint)
-
-
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
     """Context in which no other process can train the run of this folder; raises UserError if one does. A kill

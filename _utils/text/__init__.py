@@ -1,11 +1,10 @@
 """From text to batches. Reading order of the modules:
 
-sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers
-finds and reads;
-                      its documents in an Arrow file
+sources               an entry of `datas` as a Corpus: a corpus on the hub, embedded_text, or files, which readers finds
+                      and reads; its documents in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
 special_tokens        its special tokens and their template; text_tokenizer, with which all raw text is tokenized
-normalization         what it drops, lower case and accents
+normalization         warnings where lower case or removed accents destroy words
 new_tokens            words added to the vocabulary of trained networks
 processors            documents to examples
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
@@ -18,7 +17,6 @@ from _utils.text.examples import (
     open_examples,
     prepare_examples,
     split_held_out,
-    text_key,
     unigram_entropy,
 )
 from _utils.text.new_tokens import extend_tokenizer

@@ -22,15 +22,6 @@ def permutation(size, seed, epoch):
     return order
 
 
-def shuffled(positions, size, seed):
-    """Return the indices at some positions of the order of training: one permutation of range(size) after another.
-
-    positions: ascending array.
-    """
-    epochs, places = np.divmod(positions, size)
-    return np.concatenate([permutation(size, seed, int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
-
-
 class ArrowBatchDL(TfmdDL):
     """Loader of batches (input_ids (B, L) padded, sentA_length (B,)), each fetched from Arrow in one call.
 
@@ -69,10 +60,18 @@ class ArrowBatchDL(TfmdDL):
 
     def fetch(self, positions):
         """Return the batch of the examples at these positions in the order of training, or in that of the dataset if
-        not shuffled.
+        not shuffled. The order of training is one permutation of the dataset after another.
+
+        positions: ascending.
         """
-        positions = np.array(positions)
-        table = self.rows[shuffled(positions, len(self.dataset), self.seed) if self.shuffle else positions]
+        rows, size = np.array(positions), len(self.dataset)
+        if self.shuffle:
+            epochs, places = np.divmod(rows, size)
+            rows = np.concatenate([
+                permutation(size, self.seed, int(epoch))[places[epochs == epoch]]
+                for epoch in np.unique(epochs)
+            ])
+        table = self.rows[rows]
         ids = table["input_ids"].combine_chunks()
         batch = np.full((len(positions), self.max_length), self.dataset.pad_idx, dtype=np.int64)
         lengths = ids.value_lengths().to_numpy()

@@ -98,13 +98,13 @@ def sentences_in(docstring):
 
     Plain: only words and numbers, with commas and parentheses.
     """
-    found = []
+    sentences = []
     for paragraph in paragraphs(docstring):
         text = _MARKUP.sub(lambda match: match[match.lastindex], paragraph)
         for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", " ".join(text.split())):
             if 4 <= sentence.count(" ") < 45 and _SENTENCE.fullmatch(sentence):
-                found.append(sentence)
-    return found
+                sentences.append(sentence)
+    return sentences
 
 
 def paragraphs(docstring):

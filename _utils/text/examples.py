@@ -47,13 +47,10 @@ def split_held_out(examples):
     n_runs = min(_RUNS, n_held)
     starts = [n * i // n_runs for i in range(n_runs)]
     ends = [start + n_held * (i + 1) // n_runs - n_held * i // n_runs for i, start in enumerate(starts)]
-    return _slices(examples, [0, *ends], [*starts, n]), _slices(examples, starts, ends)
-
-
-def _slices(examples, starts, ends):
-    return datasets.concatenate_datasets(
-        [examples.select(range(*rows)) for rows in zip(starts, ends)] or [examples.select([])]
-    )
+    training, held_out = zip([0, *ends], [*starts, n]), zip(starts, ends)
+    return tuple(
+        datasets.concatenate_datasets([examples.select([]), *(examples.select(range(*rows)) for rows in part)])
+        for part in (training, held_out))
 
 
 def evenly_spaced(examples, n):
@@ -84,8 +81,9 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     vocabulary = text_tokenizer(hf_tokenizer).to_str()
     made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *joined.values(), *kept.values())
     path = Path(cache_dir) / f"examples_{content_key(made_of)}.arrow"
-    if finished := _open_finished(path):
-        return finished
+    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
+    if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):  # none is missing
+        return datasets.concatenate_datasets([prepared(file) for file in files])
     options = cleaning | joined | kept
     processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **options)
     check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
@@ -93,13 +91,6 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
         return processor.map(path, num_proc)  # only the files that such a process has not finished
-
-
-def _open_finished(path):
-    """Open the examples of an earlier run; None if a file of them is missing."""
-    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
-    if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):
-        return datasets.concatenate_datasets([prepared(file) for file in files])
 
 
 def open_examples(files):
@@ -110,11 +101,6 @@ def open_examples(files):
     with as_user_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
                        "all processes in a folder that their machines share.", OSError):
         return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
-
-
-def text_key(examples):
-    """Return what identifies the text of examples: the keys in the names of their Arrow files."""
-    return sorted({Path(file["filename"]).stem.split("_")[1] for file in examples.cache_files})
 
 
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
@@ -132,11 +118,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         if n_tokens > _CHECKED:
             break
     if not n_tokens:
-        filtered = (
-            " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
-        )
-        raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} "
-                        f"documents{filtered}.")
+        raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. With "
+                        "clean=True, lines under 80 characters are dropped; clean=False keeps them.")
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
     _check_vocabulary(name, unknown, hf_tokenizer, texts)

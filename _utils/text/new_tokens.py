@@ -32,9 +32,8 @@ def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
     if isinstance(vocab, str):
         return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
     if vocab <= len(hf_tokenizer):
-        raise UserError(f"vocab={vocab} is the size of the vocabulary with new words, but the networks of "
-                        f"initial_weights "
-                        f"has {len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
+        raise UserError(f"vocab={vocab} is the size of the vocabulary with new words, but that of initial_weights has "
+                        f"{len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
     return _with_tokens(hf_tokenizer, _frequent_words(hf_tokenizer, vocab, corpora, Path(cache_dir)))
 
 
@@ -54,25 +53,25 @@ def _missing_tokens(hf_tokenizer, path):
 
     Prints them, and those that it cannot produce.
     """
-    tokens, present, found, divided = read_vocab_file(path), hf_tokenizer.get_vocab(), {}, []
+    tokens, present, missing, split = read_vocab_file(path), hf_tokenizer.get_vocab(), [], []
     for token in filter(str.strip, tokens):
-        as_it_is = token in present or token.startswith("##")
-        words = [token] if as_it_is else _words_of(hf_tokenizer, token)
+        if token in present:
+            continue
+        words = [token] if token.startswith("##") else _words_of(hf_tokenizer, token)
         if len(words) == 1:
-            found[words[0]] = None
+            missing.extend(set(words) - present.keys())
         else:
-            divided.append(token)
-    if divided:
-        print(f"Skipping {len(divided):,} of {len(tokens):,} tokens of {path}, because the tokenizer divides them "
-              f"before it looks for tokens: {', '.join(divided[:5])}")
-    missing = [token for token in found if token not in present]
-    examples = f": {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}" if missing else ""
-    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary{examples}")
+            split.append(token)
+    if split:
+        print(f"Skipping {len(split):,} of {len(tokens):,} tokens of {path}, because the tokenizer splits them before "
+              f"it looks up tokens: {', '.join(split[:5])}")
+    missing = list(dict.fromkeys(missing))
+    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
     return missing
 
 
 def _words_of(hf_tokenizer, text):
-    """The words of a text for WordPiece: normalized, and divided at spaces and punctuation."""
+    """The words of a text for WordPiece: normalized, and split at spaces and punctuation."""
     tokenizer = hf_tokenizer.backend_tokenizer
     text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     if tokenizer.pre_tokenizer is None:
@@ -96,7 +95,7 @@ def _frequent_words(hf_tokenizer, size, corpora, cache_dir):
 
 
 def _new_words(hf_tokenizer, corpora):
-    """The words of the corpora that the tokenizer divides, the most frequent ones first."""
+    """The words of the corpora that the tokenizer splits, the most frequent ones first."""
     counts, present = Counter(), hf_tokenizer.get_vocab()
     for text in sample_of_text(corpora):
         counts.update(_words_of(hf_tokenizer, text))

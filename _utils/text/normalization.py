@@ -1,4 +1,4 @@
-"""Case and accents: what a vocabulary keeps of them, and where a tokenizer that removes them destroys words."""
+"""Case and accents: where a tokenizer that removes them destroys words."""
 import re
 import unicodedata
 from collections import Counter
@@ -14,32 +14,9 @@ _MANY_ACCENTS, _MANY_MARKS, _MANY_MIXED = .08, .005, .1
 _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 
 
-def normalization_of(tokens, cased=None, strip_accents=None):
-    """(cased, strip_accents) for a WordPiece vocabulary: what is given, else what its tokens show.
-
-    A vocabulary that was trained without capital letters or accents has no such tokens. A few words with them may have
-    been added to it later, which does not change what it is.
-    """
-    if cased is None:
-        cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
-    if strip_accents is None:
-        strip_accents = not (cased or _have(tokens, without_accents))
-    return cased, strip_accents
-
-
-def _have(tokens, removed):
-    """Whether tokens have what a function removes: as single characters, or in more than one token of a hundred."""
-    changed = [token for token in tokens if removed(token) != token]
-    return len(changed) > .01 * len(tokens) or any(len(token.removeprefix("##")) == 1 for token in changed)
-
-
-def without_accents(text):
-    """A text as BERT's uncased tokenizer strips it: decomposed, without nonspacing marks (F1)."""
-    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
-
-
 def warning_of_losses(normalizer, texts):
-    """What a normalizer of `tokenizers` (or None) destroys in the words of texts, with examples; None if little.
+    """Describe what a normalizer of `tokenizers`, or None, destroys in the words of texts, with examples; None if
+    little.
 
     Accents and marks: the share of the letters that lose one, if these are letters of scripts in which marks matter
     (Japanese, Hindi, Thai, Arabic, Korean ...), or if there are as many as in Vietnamese or Czech.
@@ -47,16 +24,16 @@ def warning_of_losses(normalizer, texts):
     """
     if normalizer is None:
         return None
-    words, found = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split()), []
+    words, losses = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split()), []
     if "é" not in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
-        found.append(_lost_marks(words, normalizer))
+        losses.append(_lost_marks(words, normalizer))
     if "A" not in normalizer.normalize_str("A"):
-        found.append(_lost_case(words))
-    return ", and ".join(filter(None, found)) or None
+        losses.append(_lost_case(words))
+    return ", and ".join(filter(None, losses)) or None
 
 
 def _lost_marks(words, normalizer):
-    """What stripping does to words, {word: count}; None if it does little."""
+    """Describe what stripping does to words, {word: count}; None if it does little."""
     letters = Counter()
     for word, count in words.items():
         for char in word:
@@ -90,7 +67,7 @@ def _kind(char):
 
 
 def _lost_case(words):
-    """What lower-casing does to words, {word: count}, if many have capital letters inside; else None."""
+    """Describe what lower-casing does to words, {word: count}, if many have capital letters inside; else None."""
     written = Counter({word: count for word, count in words.items() if _has_case(word)})
     mixed = Counter({word: count for word, count in written.items() if _has_capitals_inside(word, written)})
     if mixed.total() <= _MANY_MIXED * written.total():

@@ -34,8 +34,8 @@ class ELECTRADataProcessor:
     as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
     seed: of the random draws.
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
-    long_lines: 'truncate' drops the part of a line that does not fit into an example, as the original (F2); with 'keep'
-    it begins the next example.
+    long_lines: 'truncate' drops the part of a line that does not fit into an example, as Google's code (F2); with
+    'keep' it begins the next example.
     """
 
     def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
@@ -47,7 +47,7 @@ class ELECTRADataProcessor:
         self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in template[:4])
         self.n_single, self.n_pair, self.n_first = template.n_single, template.n_pair, template.n_first
         if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
-            # as in the original; the default of `tokenizers` is 100 (F1)
+            # as in Google's code; the default of `tokenizers` is 100 (F1)
             self.tokenizer.model.max_input_chars_per_word = 200
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
 
@@ -67,7 +67,7 @@ class ELECTRADataProcessor:
 
     def tokenize(self, rows):
         """Yield the token ids of each line as an array, and None where a document begins. rows: as from `rows`."""
-        # "[MASK]" in raw text is text, as in the original (F1). Set here because pickling to another process loses it.
+        # "[MASK]" in raw text is text (F1). Set here because pickling to another process loses it.
         self.tokenizer.encode_special_tokens = True
         for text, continues in rows:
             if not continues:
@@ -92,7 +92,7 @@ class ELECTRADataProcessor:
     def build(self, lines, rng):
         """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document.
 
-        Lines are collected until they fill an example. The random draws are those of the original in its order (F3).
+        Lines are collected until they fill an example. The random draws are those of Google's code, in its order (F3).
         """
         pending, length, target_length = [], 0, self.max_length
         for ids in itertools.chain(lines, [None]):

@@ -89,24 +89,35 @@ def _loading(name, path):
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
 
 
-def find_files(pattern, print_skipped=False):
-    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
-    their paths.
+def find_files(pattern):
+    """Return (text files, notice) of a file name, a folder with all visible folders in it, or a glob.
 
-    print_skipped: print a line that names other files in the folder or glob, with the reasons.
+    The files are sorted by the parts of their paths. The notice names other files in the folder or glob, with the
+    reasons; it is empty if there are none.
     Raises UserError if there are no text files, or if a folder cannot be listed.
     """
-    found, skipped = _files_of(pattern)
-    n = sum(map(len, skipped.values()))
-    others = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in skipped.items()]
-    notice = f" Skipped {n:,} of {n + len(found):,} files in {pattern}: {'; '.join(others)}." if n else ""
-    if not found:
+    if os.path.isfile(pattern):  # its name may contain glob characters
+        candidates = [(pattern, None)]
+    else:
+        candidates = _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
+    by_reason, notice = defaultdict(list), ""
+    with reading(pattern):
+        for path, reason in candidates:
+            if not format_of(path):
+                reason = reason or "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
+            elif not os.path.isfile(path):
+                reason = reason or "not a file"  # for example a broken link
+            by_reason[reason].append(path)
+    files = by_reason.pop(None, [])
+    if by_reason:
+        n = sum(map(len, by_reason.values()))
+        skipped = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in by_reason.items()]
+        notice = f"Skipped {n:,} of {n + len(files):,} files in {pattern}: {'; '.join(skipped)}."
+    if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
-                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
-    if notice and print_skipped:
-        print(notice.strip())
-    return found
+                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}. {notice}".strip())
+    return sorted(files, key=lambda path: path.replace(os.sep, "\0")), notice
 
 
 def _shortened(paths, pattern):
@@ -115,51 +126,33 @@ def _shortened(paths, pattern):
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
-def _files_of(pattern):
-    """Return (text files, {reason: paths that are not read}) of a file name, a folder or a glob."""
-    found, skipped = [], defaultdict(list)
-    with reading(pattern):
-        for path, reason in _candidates(pattern):
-            if not reason and not format_of(path):
-                reason = "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
-            elif not reason and not os.path.isfile(path):
-                reason = "not a file"  # for example a broken link
-            (skipped[reason] if reason else found).append(path)
-    return sorted(found, key=lambda path: path.replace(os.sep, "\0")), skipped
-
-
-def _candidates(pattern):
-    """Return pairs (path, reason why it is not read, or None) of a file name, a folder or a glob."""
-    if os.path.isfile(pattern):  # its name may contain glob characters
-        return [(pattern, None)]
-    return _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
-
-
 def _walk(folder):
-    """Yield the `_candidates` of a folder: all files below it, except for hidden ones that are not text.
+    """Yield (path, reason why it is not read, or None) of all files below a folder, except for hidden ones that are not
+    text.
 
     Raises OSError if a visible folder cannot be listed: its text would be missing.
     """
     def is_hidden(path):
-        return any(part.startswith(".") for part in os.path.relpath(path, folder).split(os.sep) if part != ".")
+        return any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
 
     def fail(error):
         if not is_hidden(error.filename):
             raise error
-    # does not follow links to folders, which could be cycles
-    for root, folders, names in os.walk(folder, onerror=fail):
-        links = [name for name in folders if os.path.islink(os.path.join(root, name)) and not name.startswith(".")]
-        yield from ((os.path.join(root, name), "link to a folder") for name in links)
-        in_hidden = is_hidden(root)
-        for name in names:
-            if not (in_hidden or name.startswith(".")):
-                yield os.path.join(root, name), None
+
+    for root, folders, names in os.walk(folder, onerror=fail):  # without following links, which could be cycles
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        for name in [*links, *names]:
+            path = os.path.join(root, name)
+            if not is_hidden(path):
+                yield path, "link to a folder" if name in links else None
             elif format_of(name):
-                yield os.path.join(root, name), "hidden"
+                yield path, "hidden"
 
 
 def _glob(pattern):
-    """Yield the `_candidates` of a glob: the paths that it matches, except for folders of which it matches files."""
+    """Yield (path, reason why it is not read, or None) of the paths that a glob matches, except for folders of which
+    it matches files.
+    """
     paths = glob.glob(str(pattern), recursive=True)
     parents = {parent for path in paths for parent in map(str, Path(path).parents)}
     for path in paths:
@@ -175,8 +168,8 @@ def format_of(path):
     None for others.
     """
     name = os.path.basename(path).lower()
-    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", name)
-    return found and (found[2] or found[3])
+    match = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", name)
+    return match and (match[2] or match[3])
 
 
 def reading(path):
@@ -198,12 +191,7 @@ def read_file(path, encoding, documents):
             return
         # drops a byte order mark
         with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:
-            if file_format == ".txt":
-                yield from _TXT_READERS[documents](stream)
-            else:
-                yield from (
-                    _read_json_lines(stream, path) if file_format == ".jsonl" else _read_wikiextractor(stream, path)
-                )
+            yield from _READERS[documents if file_format == ".txt" else file_format](stream, path)
 
 
 def _open(path):
@@ -223,14 +211,14 @@ def invalid_line(path, encoding):
             return number + error.object[:error.start].count(b"\n")
 
 
-def _read_whole(stream):
+def _read_whole(stream, path):
     kind = str
     while text := stream.read(LONG) + stream.readline(LONG):
         yield kind(text)
         kind = Continuation
 
 
-def _read_blank_line_separated(stream):
+def _read_blank_line_separated(stream, path):
     text, kind = "", str
     for line in itertools.chain(iter(partial(stream.readline, LONG), ""), [""]):
         if line.strip():
@@ -244,14 +232,12 @@ def _read_blank_line_separated(stream):
             text, kind = "", str
 
 
-def _read_lines(stream):
+def _read_lines(stream, path):
     kind = str
     while line := stream.readline(LONG):
         yield kind(line.removesuffix("\n"))
         kind = str if line.endswith("\n") else Continuation
 
-
-_TXT_READERS = {"blank_line": _read_blank_line_separated, "file": _read_whole, "line": _read_lines}
 
 
 def _read_json_lines(lines, path):
@@ -290,6 +276,10 @@ def _read_wikiextractor(lines, path):
                             "WikiExtractor. Rename the file to .txt or .jsonl.")
     if article is not None:
         raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
+
+
+_READERS = {"blank_line": _read_blank_line_separated, "file": _read_whole, "line": _read_lines,
+            ".jsonl": _read_json_lines, "wiki": _read_wikiextractor}
 
 
 def _read_parquet(path):

@@ -58,8 +58,13 @@ def check_sources(sources, cache_dir, encoding):
     Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
     since they were checked are not read again.
     """
-    own = [source for source in sources if source not in (*HUB_CORPORA, *embedded_text.HELD_OUT)]
-    files = [path for source in own for path in find_files(source, print_skipped=True) if format_of(path) != ".parquet"]
+    files = []
+    for source in sources:
+        if source not in (*HUB_CORPORA, *embedded_text.HELD_OUT):
+            of_source, notice = find_files(source)
+            files.extend(path for path in of_source if format_of(path) != ".parquet")
+            if notice:
+                print(notice)
     record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
     if files:
         current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")
@@ -90,45 +95,41 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     """
     cache_dir = Path(cache_dir)
     if source in HUB_CORPORA:
-        identity, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
-        return Corpus(source, content_key(identity), open_documents)
-    is_embedded = source in embedded_text.HELD_OUT
-    key, read = _embedded_text() if is_embedded else _own_files(source, cache_dir, encoding, documents)
-    path = cache_dir / f"documents_{key}.arrow"
-    open_documents = lambda: prepared(path, lambda file: _write_documents(read(), source, file))
-    if is_embedded:
-        return Corpus(source, content_key((source, key)), lambda: embedded_text.part_of(open_documents(), source))
-    return Corpus(source, key, open_documents)
+        version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
+        return Corpus(source, content_key(version), open_documents)
+    if source in embedded_text.HELD_OUT:
+        key = content_key((embedded_text.VERSION, embedded_text.versions()))  # of both parts
+        both = lambda: _stored(embedded_text.documents, source, key, cache_dir)
+        return Corpus(source, content_key((source, key)), lambda: embedded_text.part_of(both(), source))
+    key, read = _own_files(source, cache_dir, encoding, documents)
+    return Corpus(source, key, lambda: _stored(read, source, key, cache_dir))
 
 
-def _embedded_text():
-    """Return (key, function that yields the documents) of both parts of the embedded text."""
-    return content_key((embedded_text.VERSION, embedded_text.versions())), embedded_text.documents
+def _stored(read, source, key, cache_dir):
+    """Return the documents that `read()` yields, as a memory-mapped datasets.Dataset, from the cache if possible."""
+    return prepared(cache_dir / f"documents_{key}.arrow", lambda file: _write_documents(read(), source, file))
 
 
 def _own_files(source, cache_dir, encoding, documents):
-    """Return (key, function that yields the documents) of the files of a source. The key is a hash of the options for
-    reading and of
-    formats, sizes and contents of the files.
+    """Return (key, function that yields the documents) of the files of a source.
 
-    The function raises UserError if the files no longer have this key after they were read.
+    The key is a hash of the options for reading and of formats, sizes and contents of the files. The function raises
+    UserError if the files no longer have this key after they were read.
     """
     as_before = {"blank_line": False, "file": True}  # in the keys of older caches
     options = (_READING_VERSION, encoding, as_before.get(documents, documents))
     record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
 
-    def current_key():
-        files = find_files(source)
-        with reading(source):
-            return current_hash(files, record, lambda: content_key(options, _contents(files)))
+    files, _ = find_files(source)
+    with reading(source):
+        key = current_hash(files, record, lambda: content_key(options, _contents(files)))
 
     def read():
-        for file in find_files(source):
+        for file in files:
             yield from read_file(file, encoding, documents)
-        if current_key() != key:
+        if _own_files(source, cache_dir, encoding, documents)[0] != key:
             raise UserError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
-                            f"writes to them.")
-    key = current_key()
+                            "writes to them.")
     return key, read
 
 
@@ -188,20 +189,15 @@ def current_hash(paths, record, compute, may_change=True):
     compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it
     differs from the recorded one.
     """
-    state = content_key("", map(_state, paths))
-    known, *unchanged = (record.read_text() if record.exists() else "").split() or [None]
-    if unchanged == [state]:
-        return known
-    found = compute()
-    if not may_change and known not in (None, found):
+    # The time of change (ctime) cannot be set. It reveals a change after which the time of modification was restored.
+    stats = [(str(path), os.stat(path)) for path in paths]
+    states = ((path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats)
+    state = content_key("", (repr(of_file).encode() for of_file in states))
+    recorded = record.read_text().split() if record.exists() else []
+    if recorded[1:] == [state]:
+        return recorded[0]
+    computed = compute()
+    if recorded and not may_change and recorded[0] != computed:
         raise ValueError(f"its content does not match {record.name}")
-    write_text_atomically(record, f"{found} {state}")
-    return found
-
-
-def _state(path):
-    """Return path, size and times of a file. The time of change (ctime) cannot be set, and so reveals a change after
-    which the time of
-    modification was restored."""
-    stat = os.stat(path)
-    return repr((str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)).encode()
+    write_text_atomically(record, f"{computed} {state}")
+    return computed

@@ -18,14 +18,13 @@ MANY_UNKNOWN = .05  # share of the tokens of a text above which a warning is pri
 
 def roles_in(tokens):
     """{role: token} of the special tokens in a vocabulary, recognized by their names."""
-    found = {role: [name for name in names if name in tokens] for role, names in ROLES.items()}
-    return {role: names[0] for role, names in found.items() if names}
+    present = {role: [name for name in names if name in tokens] for role, names in ROLES.items()}
+    return {role: names[0] for role, names in present.items() if names}
 
 
 def roles_of(hf_tokenizer):
     """{role: token} of the special tokens that a tokenizer has."""
-    found = {role: getattr(hf_tokenizer, role) for role in ROLES}
-    return {role: token for role, token in found.items() if token is not None}
+    return {role: token for role in ROLES if (token := getattr(hf_tokenizer, role)) is not None}
 
 
 def check_special_tokens(roles, name, needed=tuple(ROLES)):
@@ -83,7 +82,7 @@ class Template(NamedTuple):
 
 def template_of(tokenizer):
     """The Template of a tokenizers.Tokenizer; without ids if it adds none."""
-    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # divides no text, whatever the vocabulary
+    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # whatever the vocabulary
     if tokenizer.post_processor is not None:
         probe.post_processor = tokenizer.post_processor
     single, pair = probe.encode("a"), probe.encode("a", "a")
@@ -124,9 +123,9 @@ def text_tokenizer(hf_tokenizer):
 
 def unknown_words(hf_tokenizer, texts):
     """The five most frequent words of texts that are not in the vocabulary, quoted, in a string."""
-    found = Counter()
+    counts = Counter()
     encodings = text_tokenizer(hf_tokenizer).encode_batch(texts, add_special_tokens=False)
     for text, encoding in zip(texts, encodings):
         places = [place for i, place in zip(encoding.ids, encoding.offsets) if i == hf_tokenizer.unk_token_id]
-        found.update(text[start:end] for start, end in places)
-    return ", ".join(repr(word[:30]) for word, _ in found.most_common(5))
+        counts.update(text[start:end] for start, end in places)
+    return ", ".join(repr(word[:30]) for word, _ in counts.most_common(5))

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
-from _utils.text.normalization import normalization_of, warning_of_losses
+from _utils.text.normalization import warning_of_losses
 from _utils.text.readers import cut_text
 from _utils.text.special_tokens import (
     ROLES,
@@ -94,17 +94,21 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     """
     if isinstance(vocab, int):
         file = _trained_vocab_file(vocab, corpora, Path(cache_dir), cased, strip_accents)
-        tokenizer = from_vocab_file(file, bool(cased), _strips_accents(cased, strip_accents))
-    elif vocab.endswith(".pth"):
+        return from_vocab_file(file, bool(cased), _strips_accents(cased, strip_accents))
+    if is_vocab_file(vocab):
+        return from_vocab_file(vocab, cased, strip_accents)
+    if vocab.endswith(".pth"):
         tokenizer = tokenizer_of(load_pretraining_checkpoint(find_checkpoint(vocab)))
     elif vocab.endswith(".json"):
         tokenizer = _from_tokenizer_file(vocab)
-    elif is_vocab_file(vocab):
-        tokenizer = from_vocab_file(vocab, cased, strip_accents)
     else:
         part = os.path.join(vocab, "discriminator")
         tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, _ADVICE)
-    _check_tokenizer(tokenizer, vocab)
+    knows_all = isinstance(tokenizer.backend_tokenizer.model, models.BPE)  # of bytes
+    check_special_tokens(roles_of(tokenizer), vocab, [role for role in ROLES if role != "unk_token" or not knows_all])
+    if (largest := max(tokenizer.get_vocab().values())) >= len(tokenizer):
+        raise UserError(f"The vocabulary {vocab} has {len(tokenizer):,} tokens, but ids up to {largest:,}. Number its "
+                        "tokens from 0 without gaps.")
     return tokenizer
 
 
@@ -117,15 +121,6 @@ def is_vocab_file(vocab):
     if not isinstance(vocab, str) or vocab.endswith((".json", ".pth")):
         return False
     return vocab.endswith(".txt") or os.path.isfile(vocab)
-
-
-def _check_tokenizer(hf_tokenizer, name):
-    """UserError for a tokenizer without a special token that ELECTRA needs, or with gaps between its ids."""
-    knows_all = isinstance(hf_tokenizer.backend_tokenizer.model, models.BPE)  # of bytes
-    check_special_tokens(roles_of(hf_tokenizer), name, [role for role in ROLES if role != "unk_token" or not knows_all])
-    if (largest := max(hf_tokenizer.get_vocab().values())) >= len(hf_tokenizer):
-        raise UserError(f"The vocabulary {name} has {len(hf_tokenizer):,} tokens, but ids up to {largest:,}. Number "
-                        "its tokens from 0 without gaps.")
 
 
 def from_vocab_file(path, cased=None, strip_accents=None):
@@ -146,16 +141,32 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=N
     tokens.
 
     cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
-    None: as the tokens show (`normalization_of`).
+    None: as the tokens show. A vocabulary that was trained without capital letters or accents has no such tokens. A few
+    words with them may have been added to it later, which does not change what it is.
     """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         [(duplicate, _)] = Counter(tokens).most_common(1)
         raise UserError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     check_special_tokens(roles_in(ids), name)
-    cased, strip_accents = normalization_of(tokens, cased, strip_accents)
-    strip_accents = None if strip_accents == _strips_accents(cased) else strip_accents
+    if cased is None:
+        cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
+    if strip_accents is None:
+        strip_accents = not (cased or _have(tokens, without_accents))
+    if strip_accents == (not cased):
+        strip_accents = None  # BERT's default
     return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles_in(ids))
+
+
+def _have(tokens, removed):
+    """Whether tokens have what a function removes: as single characters, or in more than one token of a hundred."""
+    changed = [token for token in tokens if removed(token) != token]
+    return len(changed) > .01 * len(tokens) or any(len(token.removeprefix("##")) == 1 for token in changed)
+
+
+def without_accents(text):
+    """A text as BERT's uncased tokenizer strips it: decomposed, without nonspacing marks (F1)."""
+    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
 def _strips_accents(cased, strip_accents=None):
@@ -182,9 +193,7 @@ def _usable(hf_tokenizer):
 
 def tokenizer_of(checkpoint):
     """Return the tokenizer in a checkpoint of pretrain.py or finetune.py."""
-    # Older checkpoints name only the padding token, or none.
-    special_tokens = checkpoint.get("special_tokens") or {"pad_token": checkpoint.get("pad_token", "[PAD]")}
-    return tokenizer_from_json(checkpoint["tokenizer"], special_tokens)
+    return tokenizer_from_json(checkpoint["tokenizer"], checkpoint.get("special_tokens"))
 
 
 def tokenizer_from_json(text, special_tokens=None):

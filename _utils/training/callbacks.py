@@ -1,4 +1,4 @@
-"""What follows a training step: the log, milestones, the checkpoint to resume from, and stopping."""
+"""Callbacks around a training step: schedule, log, milestones, the checkpoint to resume from, and stopping."""
 import contextlib
 import copy
 import math
@@ -13,8 +13,7 @@ from fastcore.basics import store_attr
 from tqdm import tqdm
 
 from _utils.errors import UserError, is_first_process
-from _utils.runs.checkpoints import save_checkpoint
-from _utils.runs.resume import save_resume_checkpoint
+from _utils.runs.checkpoints import save_checkpoint, save_resume_checkpoint
 from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
 
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
@@ -32,8 +31,7 @@ class StopSignals:
     Launchers and job schedulers send a signal to the process group, and again to each process.
     """
 
-    def __init__(self):
-        self.asked = None  # time of the signal
+    asked = None  # time of the signal
 
     def __enter__(self):
         self.pid = os.getpid()
@@ -70,7 +68,7 @@ class Schedule(Callback):
 
 
 class TrainingRecorder(Callback):
-    """What follows a step of pretraining, in the order of `after_batch`.
+    """Logs, evaluates, saves and stops after a step of pretraining, in the order of `after_batch`.
 
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends;
     None: `steps`.
@@ -168,10 +166,9 @@ class TrainingRecorder(Callback):
         """Raise UserError if more than `most_skipped` updates in a row were skipped. Waits for the device."""
         too_many = int(self.skipped[1]) - self.most_skipped
         if too_many > 0:
-            earlier = f", as at the {MOST_SKIPPED} steps before" if self.most_skipped else ""
-            self.stop_at_non_finite(self.learn.train_iter + 1 - too_many, earlier)
+            self.stop_at_non_finite(self.learn.train_iter + 1 - too_many)
 
-    def stop_at_non_finite(self, step, earlier=""):
+    def stop_at_non_finite(self, step):
         """Save the batch of a step, as it was before masking, and raise UserError."""
         saved = ""
         if self.log:
@@ -181,7 +178,7 @@ class TrainingRecorder(Callback):
                 {"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path
             )
             saved = f" The batch is saved in {path}."
-        raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} "
+        raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} "
                         "Lower lr, use a longer warmup or set precision=fp32, under another base_run_name. "
                         "Milestones saved before that step are intact.")
 

@@ -1,4 +1,4 @@
-"""How well a discriminator recognizes damage that is the same for every network, on text that the quickstart does not
+"""Evaluation of a discriminator on damage that is the same for every network, in text that the quickstart does not
 train on.
 
 The AUC against its own generator, which pretraining logs, falls when the generator improves; this one does not.
@@ -27,12 +27,12 @@ def measure(network, hf_tokenizer, documents, max_length=48):
     sentences = [words for document in documents for words in map(plain_words, document.split("\n")) if words]
     others = [word for words in sentences for word in words if is_long(word)]
     damages = {"swapped": swap_neighbours, "foreign": partial(put_in_foreign_word, others=others)}
-    found = {"auc": auc_of_replacements(network, hf_tokenizer, documents, max_length)}
+    scores = {"auc": auc_of_replacements(network, hf_tokenizer, documents, max_length)}
     for name, damage in damages.items():
         rng = random.Random(name)
         pairs = [(words, damaged) for words in sentences if (damaged := damage(words, rng=rng))]
-        found[name] = ranked_below(network, hf_tokenizer, evenly(pairs))
-    return found
+        scores[name] = ranked_below(network, hf_tokenizer, evenly(pairs))
+    return scores
 
 
 def auc_of_replacements(network, hf_tokenizer, documents, max_length):
@@ -89,11 +89,11 @@ def logits_of(network, input_ids, hf_tokenizer):
     return torch.cat(logits).numpy()
 
 
-def report(found):
+def report(scores):
     """The result of `measure` in two lines."""
-    return (f"AUC on held-out text with 15% random replacements: {found['auc']:.3f} (random weights: 0.5)\n"
-            f"Of two sentences it ranks the one with swapped neighbours lower in {found['swapped']:.0%}, the one with "
-            f"a foreign word in {found['foreign']:.0%} (chance: 50%)")
+    return (f"AUC on held-out text with 15% random replacements: {scores['auc']:.3f} (random weights: 0.5)\n"
+            f"Of two sentences it ranks the one with swapped neighbours lower in {scores['swapped']:.0%}, the one with "
+            f"a foreign word in {scores['foreign']:.0%} (chance: 50%)")
 
 
 def sentence_probabilities(network, hf_tokenizer, words, is_damaged):

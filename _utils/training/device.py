@@ -117,15 +117,9 @@ def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_p
         tokens = 2 ** 21 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 2 MB
     else:
         tokens = _tokens_on_gpu(device, precision, networks, mask_prob)
-    return _rows(max(1, int(tokens / max_length)), bs, n_processes)
-
-
-def _rows(fitting, bs, n_processes):
-    """At most `fitting` rows, if possible a divisor of the batch size.
-
-    Other batch sizes, and numbers of processes that do not divide it, have as few passes as possible, and the last one
-    is smaller.
-    """
+    fitting = max(1, int(tokens / max_length))
+    # If possible a divisor of the batch size. Other batch sizes, and numbers of processes that do not divide it, have
+    # as few passes as possible, and the last one is smaller.
     passes = lambda n: math.ceil(bs / (n * n_processes))  # of the process with the most
     largest = math.ceil(bs / (passes(fitting) * n_processes))
     divisors = [

@@ -1,11 +1,15 @@
-"""fastai Learners with mixed precision and clipping.
+"""fastai Learners with mixed precision and clipping, and the gradients of a batch.
 
 The training step of pretraining is in Pretrain.ipynb: TrainingStep.
 """
+import itertools
+
 import torch
 from fastai.callback.core import TrainEvalCallback
 from fastai.learner import Learner
 from fastai.optimizer import OptimWrapper
+from torch import nn
+from torch.func import functional_call
 
 from _utils.optim import clip_gradients
 from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
@@ -84,3 +88,97 @@ def split_micro_batches(inputs, size, pad_token_id=None):
     for rows in lengths.argsort(descending=True, stable=True).split(size):
         longest = int(lengths[rows[0]])
         yield tuple(tensor[rows, :longest] if tensor.dim() == 2 else tensor[rows] for tensor in inputs)
+
+
+class Gradients:
+    """Gradients of a model as views of one tensor: one operation zeroes them, or adds them up over processes.
+
+    A step calls `begin`, and for each micro-batch `network`, which is the model, and `add`. Then it sums `flat` over
+    processes, updates with `views` (the norm of `flat` is less exact on a CPU), and zeroes `flat`. In fp32 and one
+    process, this is what `loss.backward()` and `model.zero_grad()` do.
+    The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not
+    depend on have none, so weight decay skips them, too.
+
+    dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that
+    of the weights.
+    """
+
+    def __init__(self, model, dtype):
+        self.half = HalfWeights(model, dtype) if dtype else None
+        self.network = self.half or model
+        halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
+        has_copy = set(halved)
+        others = [p for p in model.parameters() if p.requires_grad and p not in has_copy]
+        self.parameters, self.leaves = [*halved, *others], [*copies, *others]  # leaves: of the autograd graph
+        self.flat = None
+
+    def begin(self):
+        """Start a step, with copies of the current weights."""
+        if self.half:
+            self.half.refresh()
+
+    def add(self, loss):
+        """Add the gradients of a loss.
+
+        All are added at once: autograd alone would launch an addition for each parameter.
+        """
+        gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
+        if self.flat is None:
+            self._allocate(gradients)
+        gradients = [gradient for gradient in gradients if gradient is not None]
+        if self.n_half:
+            torch._foreach_copy_(self.half_views, gradients[:self.n_half])
+            self.flat[:len(self.flat_half)] += self.flat_half
+        torch._foreach_add_(self.views[self.n_half:], gradients[self.n_half:])
+
+    def _allocate(self, gradients):
+        """Allocate gradients, in the order of `parameters`, for those that are used: first the `n_half` that have
+        copies.
+        """
+        used = [(p, leaf) for p, leaf, gradient in zip(self.parameters, self.leaves, gradients) if gradient is not None]
+        self.n_half, used = sum(p is not leaf for p, leaf in used), [p for p, _ in used]
+        self.flat, self.views = flat_like(used)
+        if self.n_half:
+            self.flat_half, self.half_views = flat_like(used[:self.n_half], self.half.dtype)
+        for p, view in zip(used, self.views):
+            p.grad = view
+
+
+def flat_like(tensors, dtype=None):
+    """(zeros in one dimension, views of them with the shapes and strides of some tensors, one after the other).
+
+    Each view begins at a multiple of 16 bytes, as the fastest loads and stores of a GPU require.
+    """
+    sizes = [-(-tensor.numel() // 8) * 8 for tensor in tensors]  # of 2 or 4 bytes
+    flat = torch.zeros(sum(sizes), dtype=dtype or tensors[0].dtype, device=tensors[0].device)
+    offsets = itertools.accumulate(sizes, initial=0)
+    return flat, [flat.as_strided(tensor.shape, tensor.stride(), offset) for tensor, offset in zip(tensors, offsets)]
+
+
+class HalfWeights:
+    """Copies of the weights and biases of a model's linear layers in the dtype of autocast.
+
+    Autocast would cast each of them in every forward pass, and its gradient in every backward pass: hundreds of small
+    operations with the same result. Weights that other layers use too, such as tied embeddings, are left to autocast.
+
+    parameters: the parameters that have copies.   copies: the copies, leaves of the autograd graph, in the same order.
+    """
+
+    def __init__(self, model, dtype):
+        self.model, self.dtype = model, dtype
+        of_linear, of_others = set(), set()
+        for layer in model.modules():
+            (of_linear if isinstance(layer, nn.Linear) else of_others).update(layer.parameters(recurse=False))
+        of_linear -= of_others
+        named = [(name, p) for name, p in model.named_parameters() if p in of_linear and p.requires_grad]
+        self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
+        self.copies = [torch.empty_like(p, dtype=dtype).requires_grad_() for p in self.parameters]
+
+    @torch.no_grad()
+    def refresh(self):
+        """Copy the current weights."""
+        torch._foreach_copy_(self.copies, self.parameters)
+
+    def __call__(self, *x):
+        """The model's output, computed with the copies."""
+        return functional_call(self.model, dict(zip(self.names, self.copies)), x)

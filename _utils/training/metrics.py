@@ -67,16 +67,13 @@ class PretrainingMetrics:
             sums.append(losses[1] * counts[1])
         self.has_discriminator = output.disc_logits is not None
         if self.has_discriminator:
-            self._add_logits(output, is_counted)
+            bits = output.disc_logits.bfloat16().view(torch.int16)
+            # in the order of the numbers; 0 is number _BINS // 2
+            bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2
+            counted = (output.attention_mask.bool() & is_counted).double()
+            self.histogram.scatter_add_(0, (bins + _BINS * output.is_replaced.bool()).flatten(), counted.flatten())
         sums = torch.stack([number.double() for number in sums])
         self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
-
-    def _add_logits(self, output, is_counted):
-        bits = output.disc_logits.bfloat16().view(torch.int16)
-        # in the order of the numbers; 0 is number _BINS // 2
-        bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2
-        counted = (output.attention_mask.bool() & is_counted).double()
-        self.histogram.scatter_add_(0, (bins + _BINS * output.is_replaced.bool()).flatten(), counted.flatten())
 
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""

@@ -1,42 +1,89 @@
-"""The operations around a pretraining: checks, stages, lock, resuming, micro-batches, minutes, milestones, log,
-stopping, plots.
-"""
+"""A pretraining run around its steps: data, checks, lock, resuming, micro-batches, minutes, milestones, log, plots."""
 import json
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import torch
+from datasets import concatenate_datasets
 
 from _utils import plots
-from _utils.config import continued_schedule, timed_schedule, with_schedule
+from _utils.config import continued_steps, with_schedule
 from _utils.errors import UserError
 from _utils.networks.build import count_parameters
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
 from _utils.runs.checkpoints import (
+    OTHERWISE,
     check_writable,
-    milestone_steps,
+    resume,
     save_pretrained,
     saved_networks,
     write_text_atomically,
 )
 from _utils.runs.files import code_key
-from _utils.runs.log import RunFolder, locked, open_log, upload
-from _utils.runs.resume import check_same_data, original_code, resume
-from _utils.text.batches import warn_of_repetition
-from _utils.text.examples import text_key, unigram_entropy
-from _utils.text.sources import load_documents
-from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
-from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
-from _utils.training.damaged_text import measure, report
-from _utils.training.device import (
-    choose_device,
-    choose_precision,
-    micro_batch_size,
-    set_seed,
+from _utils.runs.log import RunFolder, RunLog, locked, upload
+from _utils.text import (
+    check_sources,
+    extend_tokenizer,
+    load_documents,
+    load_tokenizer,
+    open_examples,
+    prepare_examples,
+    pretraining_dataloaders,
+    split_held_out,
+    unigram_entropy,
+    warn_of_repetition,
 )
+from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
+from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled, seconds_per_step
+from _utils.training.damaged_text import measure, report
+from _utils.training.device import choose_device, choose_precision, micro_batch_size, set_seed
 from _utils.training.processes import Processes
-from _utils.training.trial import seconds_per_step
+
+
+def load_data(c, processes=None):
+    """Load tokenizer and DataLoaders of a configuration, preparing the data first if necessary.
+
+    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples. A batch is (input_ids (B, L),
+    sentA_length (B,)), where sentA_length counts the tokens of [CLS] A [SEP].
+    processes: Processes that train together. The main process prepares the data; the others open it.
+    """
+    processes = processes or Processes(c.device)
+    hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
+    parts = [split_held_out(open_examples(of_corpus)) for of_corpus in files]
+    train, held_out = (concatenate_datasets(part) for part in zip(*parts))
+    dls = pretraining_dataloaders(
+        {"train": train, "held_out": held_out},
+        hf_tokenizer,
+        c.bs,
+        c.steps or 1,  # set again when it trains
+        c.max_length,
+        c.seed,
+        c.num_workers,
+        pin_memory=choose_device(c.device).type == "cuda",
+    )
+    return hf_tokenizer, dls
+
+
+def prepare_data(c):
+    """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples.
+
+    In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
+    """
+    check_sources(c.datas, "datasets", c.encoding)
+    corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
+    if objective_of(c).adds_tokens(c):
+        hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
+    else:
+        hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
+    # A vocabulary that is trained has been checked for marks before.
+    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
+    options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
+    files = []
+    for corpus in corpora:
+        examples = prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks)
+        files.append([file["filename"] for file in examples.cache_files])
+    return hf_tokenizer, files
 
 
 @contextmanager
@@ -56,7 +103,7 @@ def pretraining_run(c, pretrain, processes=None):
 
 
 class PretrainingRun:
-    """A run that starts, or that is resumed.
+    """A run that starts, or that is resumed. Raises UserError for what would fail later.
 
     c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
     run_folder: RunFolder.   checkpoint: to resume from, or None.
@@ -70,7 +117,16 @@ class PretrainingRun:
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
         # With the steps and the micro-batch of an earlier start.
         self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
-        self.networks = check_start(self.c, self.run_folder, processes)
+        check_writable("datasets", self.run_folder.folder)
+        if c.compile:
+            check_compiler()
+            keep_compiled("datasets/compiled")
+        processes.share(1, c.bs)  # at least one example for each process
+        if Path(c.initial_weights).stem.rpartition("_")[0] == self.run_folder.name:
+            raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {self.run_folder.name}, "
+                            "which would be replaced by the new one. Set another base_run_name.")
+        set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
+        self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
         """Lock the run, find the checkpoint to resume from, and move the data to the device. Returns the configuration.
@@ -82,8 +138,8 @@ class PretrainingRun:
             self.stack.enter_context(locked(self.run_folder.folder))
         # Again, because another process may have trained the run in the meantime.
         c, self.checkpoint = resume(self.c, self.run_folder)
-        # After `resume`, because a changed text must not change the steps of a run.
-        c = continued_schedule(c, len(dls.train_ds))
+        if not (c.steps or c.minutes):  # after `resume`, because a changed text must not change the steps of a run
+            c = with_schedule(c, continued_steps(c, len(dls.train_ds)))
         dls.to(torch.device(c.device))
         self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
         self.hf_tokenizer = hf_tokenizer
@@ -103,23 +159,35 @@ class PretrainingRun:
         first_step = self.checkpoint["step"] if self.checkpoint else 0
         print_summary(c, self.run_folder, learn, entropy, first_step)
         must_match = self.must_match(learn)
-        # A second stage, and continued pretraining, have fewer steps.
-        stop_at = min(c.stop_at, c.steps) if c.stop_at else None
-        last_step = max(first_step, stop_at or c.steps)
+        stop_at = min(c.stop_at or c.steps, c.steps)  # a second stage has fewer steps than stop_at may say
+        last_step = max(first_step, stop_at)
         learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
-        is_main = self.processes.is_main
-        log = open_log(self.run_folder, c, self.checkpoint, {"unigram_entropy": entropy}) if is_main else None
-        with StopSignals() as signals, closing(log) if log else nullcontext():
+        log = None
+        if self.processes.is_main:
+            if not self.checkpoint:
+                self.run_folder.archive()  # an earlier run of this name
+            facts = {"unigram_entropy": entropy}
+            log = RunLog(self.run_folder.name, self.run_folder.folder, c.as_data(), facts, self.checkpoint)
+            self.stack.callback(log.close)
+        with StopSignals() as signals:
             training_recorder = TrainingRecorder(
-                c.steps, c.bs * c.max_length, last_step, log=log, folder=self.run_folder.folder, must_match=must_match,
+                c.steps,
+                c.bs * c.max_length,
+                last_step,
+                log=log,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
                 save_milestone=lambda percent: self.save_milestone(learn, percent),
-                save_minutes=c.save_minutes, signals=signals, checkpoint=self.checkpoint)
+                folder=self.run_folder.folder,
+                must_match=must_match,
+                save_minutes=c.save_minutes,
+                signals=signals,
+                checkpoint=self.checkpoint,
+            )
             with closing(training_recorder):
                 learn.add_cb(training_recorder)
                 yield
-        if is_main:
+        if self.processes.is_main:
             plots.save_pretraining_plots(learn, self.hf_tokenizer, self.run_folder.folder, c.steps)
             if c.quickstart and "discriminator" in (networks := saved_networks(learn.model)):
                 self.measure_quickstart(networks["discriminator"])
@@ -132,9 +200,9 @@ class PretrainingRun:
         run's folder.
         """
         documents = load_documents("docs_held_out", "datasets").documents["text"]
-        found = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
-        write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(found))
-        print(report(found))
+        scores = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
+        write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(scores))
+        print(report(scores))
 
     def save_milestone(self, learn, percent):
         """Write the checkpoint of a milestone and upload it."""
@@ -143,50 +211,48 @@ class PretrainingRun:
         upload(path, self.c.upload_to)
 
     def must_match(self, learn):
-        """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with
-        which it began.
+        """{"config", "data", "code"}, which identify a run in its checkpoints to resume from. The code is that with
+        which the run began.
 
-        UserError if the run cannot resume: its data differ, or other processes found another checkpoint.
+        Raises UserError if the data differ, or if other processes loaded another checkpoint.
         """
         checkpoint, folder = self.checkpoint, self.run_folder.folder
         if len(set(self.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
             raise UserError(f"The processes found different checkpoints to resume from in {str(folder)!r}. Start "
                             "them in a folder that all machines share.")
-        text = text_key(learn.dls.train_ds.hf_dset)
+        files = learn.dls.train_ds.hf_dset.cache_files  # examples_<key of the text>_<number>_of_<number>.arrow
+        text = sorted({Path(file["filename"]).stem.split("_")[1] for file in files})
         data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
         code = code_key(self.script)
-        if checkpoint:
-            check_same_data(checkpoint, data, folder)
-            code = original_code(checkpoint, code)
-        return {"config": self.c.as_data(), "data": data, "code": code}
+        if not checkpoint:
+            return {"config": self.c.as_data(), "data": data, "code": code}
+        if changed := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
+            raise UserError(f"The {' and the '.join(changed)} changed since the run in {str(folder)!r} was started. "
+                            f"Restore what was there, {OTHERWISE}")
+        if checkpoint["code"] != code:
+            print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps "
+                  f"were not all trained with the same code. To train all of them with the present code, {OTHERWISE}")
+        return {"config": self.c.as_data(), "data": data, "code": checkpoint["code"]}
 
 
 def step_callbacks(c):
     """Callbacks of the training step: the learning rate, and compiling. Before `minutes` are converted, the schedule
     has one step.
     """
-    schedule = build_schedule(with_schedule(c, steps=1))
-    return [schedule, CompiledStep(with_update="mom" not in schedule.functions)] if c.compile else [schedule]
+    steps, warmup_steps = (c.steps, c.warmup_steps) if c.steps else (1, 0)
+    functions = schedules(c.schedule, c.lr, steps, warmup_steps, c.lr_decay_power)
+    compiled = [CompiledStep(with_update="mom" not in functions)] if c.compile else []
+    return [Schedule(functions, steps), *compiled]
 
 
-def build_schedule(c):
-    """The callback that sets the learning rate of each step."""
-    return Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power), c.steps)
+def milestone_steps(steps, percents, stop_at):
+    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
 
-
-def check_start(c, run_folder, processes):
-    """Raise UserError for what would fail later. Returns the trained networks to start from, or None."""
-    check_writable("datasets", run_folder.folder)
-    if c.compile:
-        check_compiler()
-        keep_compiled("datasets/compiled")
-    processes.share(1, c.bs)  # at least one example for each process
-    set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
-    if Path(c.initial_weights).stem.rpartition("_")[0] == run_folder.name:
-        raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run_folder.name}, which "
-                        f"would "
-                        "be replaced by the new one. Set another base_run_name.")
-    return objective_of(c).trained(c)
+    In a short run, several percents may fall on one step.
+    """
+    step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
+    step_of[round(100 * stop_at / steps, 6)] = stop_at
+    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
 
 
 def fit_to_hardware(c, networks, hf_tokenizer, processes):
@@ -207,13 +273,12 @@ def fit_to_hardware(c, networks, hf_tokenizer, processes):
 
 
 def fit_to_minutes(c, learn):
-    """The configuration with as many steps as fit into `minutes`, by the time of steps on the first batch that change
-    nothing.
-    """
+    """The configuration with as many steps as fit into `minutes`, measured on the first batch without training."""
     seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
-    c = timed_schedule(c, max(learn.processes.gather(seconds)))
+    c = with_schedule(c, max(1, round(60 * c.minutes / max(learn.processes.gather(seconds)))))
+    [schedule, *_] = step_callbacks(c)
     learn.remove_cb(learn.schedule)
-    learn.add_cb(build_schedule(c))
+    learn.add_cb(schedule)
     return c
 
 
@@ -222,7 +287,7 @@ def print_summary(c, run_folder, learn, entropy, first_step):
     if first_step == c.steps:
         print(f"The run {run_folder.name} is complete. Set resume=False to train it again.")
         return
-    n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
+    n, n_held_out = len(learn.dls.train_ds), sum(len(loader.dataset) for loader in learn.dls.loaders[1:])
     name = f"Resuming the run {run_folder.name} after step {first_step:,}" if first_step else run_folder.name
     usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
     keys = {**usual, **objective_of(c).selected_by}

@@ -19,19 +19,16 @@ class Processes:
     """
 
     def __init__(self, device=None):
-        is_alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
-        if not is_alone:
+        if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+            self.state = PartialState(cpu=True)  # a single process exchanges nothing, so it needs no GPU for that
+        else:
             _check_device(device)
-        # A single process exchanges nothing, so it needs no GPU for that. While they train, none waits long for
-        # another. On CPUs accelerate would prefer MPI to gloo, if PyTorch has it.
-        self.state = PartialState(
-            cpu=is_alone or device == "cpu",
-            backend=None if is_alone or device != "cpu" else "gloo",
-            timeout=timedelta(minutes=30),
-        )
+            # On CPUs accelerate would prefer MPI to gloo, if PyTorch has it.
+            on_cpu = {"cpu": True, "backend": "gloo"} if device == "cpu" else {}
+            self.state = PartialState(**on_cpu, timeout=timedelta(minutes=30))  # in training, none waits long
+            # For what may take one process days: preparing data, or runs of MNLI that others start from.
+            self.patient = torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
         self.index, self.n = self.state.process_index, self.state.num_processes
-        # For what may take one process days: preparing data, or runs of MNLI that others start from.
-        self.patient = None if is_alone else torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
         self.is_main = self.index == 0
 
     def device(self, chosen):

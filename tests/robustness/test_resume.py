@@ -209,11 +209,5 @@ def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace)
     save_checkpoint(checkpoint, path)
     with pytest.raises(UserError, match="documents='blank_line'.*documents='line'"):
         run("steps=4", "documents=line")
-    checkpoint["config"]["one_document_per_file"] = True
-    save_checkpoint(checkpoint, path)
-    with pytest.raises(UserError, match="documents='file'.*documents='blank_line'"):
-        run("steps=4")
-    checkpoint["config"]["one_document_per_file"] = False
-    save_checkpoint(checkpoint, path)
     run("steps=4")
     assert load_checkpoint(path)["step"] == 4

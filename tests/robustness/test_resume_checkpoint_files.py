@@ -10,7 +10,7 @@ import torch
 from tiny_pretraining import flip_bit
 
 from _utils.errors import UserError
-from _utils.runs.resume import find_resume_checkpoint, save_resume_checkpoint
+from _utils.runs.checkpoints import find_resume_checkpoint, save_resume_checkpoint
 
 
 def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace_the_undamaged_one(

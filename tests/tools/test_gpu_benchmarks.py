@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import benchmarks.gpu
-from _utils.runs.checkpoints import load_checkpoint
-from _utils.runs.resume import find_resume_checkpoint
+from _utils.runs.checkpoints import find_resume_checkpoint, load_checkpoint
 from benchmarks.gpu import exceeded
 
 

@@ -42,8 +42,7 @@ from _utils.recipes import RECIPES
 from _utils.tasks.base import base_case
 from _utils.tasks.glue import as_task
 from _utils.tasks.heads import Predictor, head_options
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
-from _utils.tasks.windows import divided
+from _utils.tasks.rows import EncodedRows, divided, finetuning_dataloaders
 from _utils.text import text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
@@ -114,7 +113,7 @@ def truncated_lengths(a, b, room):
 
 
 def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
-    """[([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts)] of each row, for one or two
+    """Yield ([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts) for each row of one or two
     columns of texts.
 
     stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
@@ -125,7 +124,6 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
     """
     tokenizer = text_tokenizer(hf_tokenizer)
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
-    encoded = []
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
         lengths = list(map(len, texts))
         if stride and sum(lengths) > room:
@@ -137,13 +135,7 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
             windows = [texts]
         pairs = [reversed(window) if swap else window for window in windows]
         inputs = [tokenizer.post_process(first, *filter(len, second)) for first, *second in pairs]
-        encoded.append((inputs, sum(lengths) + max_len - room))
-    return encoded
-
-
-def tokenize_columns(columns, max_len, swap, hf_tokenizer):
-    """[(tokenizers.Encoding of at most max_len tokens, tokens before truncation)] of each row; arguments as above."""
-    return [(encoded, length) for [encoded], length in tokenize_in_windows(columns, max_len, swap, None, hf_tokenizer)]
+        yield inputs, sum(lengths) + max_len - room
 
 
 # %%
@@ -151,7 +143,7 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in
     `cols`.
     """
-    [(encoded, _)] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
+    [([encoded], _)] = tokenize_in_windows([[example[col]] for col in cols], max_len, swap, None, hf_tokenizer)
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
@@ -162,20 +154,12 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 
     settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
     """
-    orders, encoded, full_lengths, n_windows = [False], [], [], []
-    if training and settings["double_unordered"]:
-        orders = [False, True]
-    stride = settings.get("window_stride")
-    for swap in orders:
-        for start in range(0, len(rows), 1000):
-            columns = rows[start:start + 1000]
-            texts = [columns[text] for text in task.texts]
-            for windows, full_length in tokenize_in_windows(texts, settings["max_length"], swap, stride, hf_tokenizer):
-                full_lengths.append(full_length)
-                n_windows.append(len(windows))
-                encoded += [{"inp_ids": window.ids, "token_type_ids": window.type_ids} for window in windows]
+    orders = [False, True] if training and settings["double_unordered"] else [False]
+    max_length, stride = settings["max_length"], settings.get("window_stride")
+    encoded = (text for swap in orders for columns in rows.iter(1000) for text in tokenize_in_windows(
+        [columns[name] for name in task.texts], max_length, swap, stride, hf_tokenizer))
     labels = task.loss_targets(rows["label"][:] * len(orders))
-    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths, n_windows if stride else None)
+    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id)
 
 
 # %% [markdown]

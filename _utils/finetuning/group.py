@@ -28,10 +28,11 @@ from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained, max_positions
 from _utils.runs import RunLog, check_writable, code_key, locked
 from _utils.tasks.base import Task
+from _utils.tasks.custom import load_own_task
 from _utils.tasks.glue import load_task
-from _utils.tasks.load import load_data
 from _utils.tasks.rows import EncodedTask, encode_task, text_notices
 from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.wsc import WSC
 from _utils.training import choose_device
 
 
@@ -39,7 +40,14 @@ def load_tables(c):
     """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
-    tables = {name: load_data(entry, c) for name, entry in zip(names_of(c.tasks), c.tasks)}
+    tables = {}
+    for name, entry in zip(names_of(c.tasks), c.tasks):
+        if isinstance(entry, dict):
+            tables[name] = load_own_task(entry)
+        elif name == WSC.name and c.wsc_trick and c.do_finetune:
+            tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
+        else:
+            tables[name] = load_task(name, c.glue_dir)
     if "mnli" in tables:
         tables["ax"] = load_task("ax", c.glue_dir)
     return tables

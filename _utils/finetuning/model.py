@@ -11,9 +11,8 @@ from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.tasks.kinds import task_of
-from _utils.tasks.rows import IGNORED, inference_dataloader, truncation_notice, unknown_notice
-from _utils.tasks.table_files import Table, check_columns
-from _utils.tasks.tables import to_dataset
+from _utils.tasks.rows import IGNORED, inference_dataloader, length_notice, unknown_notice
+from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
 from _utils.training.device import avoid_cudnn_attention
@@ -99,14 +98,10 @@ def predict_logits(model, dl, precision):
     return in_rows
 
 
-def predict_rows(task, model, rows, settings, device=None, precision=None):
-    """The outputs of a Task for encoded rows, on the CPU.
-
-    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
-    """
-    device = choose_device(device)
+def predict_rows(task, model, rows, settings, device, precision):
+    """The outputs of a Task for encoded rows, on the CPU. settings: of the run; only the batch size is used."""
     dl = inference_dataloader(rows, settings["bs"], device)
-    return task.outputs(rows, predict_logits(to_device(model, device), dl, choose_precision(precision, device)))
+    return task.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
 
 
 class FinetunedModel:
@@ -119,13 +114,9 @@ class FinetunedModel:
     def __init__(self, path, device=None, precision=None):
         self.path = str(path)
         self.network, self.hf_tokenizer, self.run = load_finetuned(path)
-        self.task, self.settings, self.device, self.precision = (
-            task_of(self.run),
-            self.run["settings"],
-            device,
-            precision,
-        )
-        self.labels = list(self.task.labels)
+        self.task, self.settings = task_of(self.run), self.run["settings"]
+        self.labels, self.device = list(self.task.labels), choose_device(device)
+        self.precision = choose_precision(precision, self.device)
 
     def predict(self, texts):
         """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
@@ -153,13 +144,11 @@ class FinetunedModel:
         counts words.
         """
         encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
-        long = truncation_notice(encoded, self.settings["max_length"],
-                                 "Finetune with a larger max_length or with window_stride, or shorten the texts.")
-        unknown = unknown_notice(
-            encoded, self.hf_tokenizer, self.task.sample(rows), "The model was trained on other texts.", many=0.3
-        )
-        for text in filter(None, (None if encoded.n_windows else long, unknown)):
-            print(text, file=sys.stderr)
+        notices = [length_notice(encoded, self.settings["max_length"],
+                                 "Finetune with a larger max_length or with window_stride, or shorten the texts."),
+                   unknown_notice(encoded, self.hf_tokenizer, self.task.sample(rows),
+                                  "The model was trained on other texts.", many=0.3)]
+        print(*(f"{notice}\n" for notice in notices if notice), sep="", end="", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
 
 

@@ -25,12 +25,11 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 from _utils.tasks import own_tables
-from _utils.tasks.cells import as_label, numbers_in, shortened
 from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
-from _utils.tasks.predictions import write_rows
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.table_files import read_table
+from _utils.tasks.tables import as_label, numbers_in, shortened, write_rows
 
 
 class Predictions(NamedTuple):

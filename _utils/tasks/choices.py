@@ -14,11 +14,10 @@ from transformers import AutoModelForMultipleChoice
 from _utils.errors import UserError
 from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.own_tables import columns_of, labels_by_split
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.table_files import check_columns, labels_in
+from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
 
 _Column = Annotated[str | int, Field(description="the name of a column")]
 _PAIR = Task("pair", "pair", ("text", "choice"))
@@ -210,7 +209,7 @@ class ChoiceRows(EncodedRows):
 
     def __init__(self, pairs, n_choices, labels):
         self.pairs, self.n_choices, self.labels = pairs, n_choices, torch.tensor(labels)
-        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, None
+        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, [1] * len(labels)
         self.lengths = pairs.lengths.reshape(-1, n_choices).max(1)
 
     def batch(self, rows, multiple=1):

@@ -12,8 +12,8 @@ from _utils.tasks.base import Task
 from _utils.tasks.glue import TASKS
 from _utils.tasks.guess import kind_of
 from _utils.tasks.kinds import KINDS
+from _utils.tasks.multilabel import SEPARATOR
 from _utils.tasks.own_tables import columns_of
-from _utils.tasks.predictions import SEPARATOR
 from _utils.tasks.question_files import is_question_file
 from _utils.tasks.table_files import FORMATS
 

@@ -1,8 +1,7 @@
 """The kind of an own task, where it is guessed from the training labels."""
 from _utils.errors import UserError
-from _utils.tasks.cells import as_label, items, numbers_in
 from _utils.tasks.spans import is_nested
-from _utils.tasks.table_files import labels_in
+from _utils.tasks.tables import as_label, items, labels_in, numbers_in
 
 FEW = .05  # share of the rows that may not decide on the kind by themselves
 

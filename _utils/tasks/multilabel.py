@@ -1,4 +1,5 @@
 """Any number of labels for each sentence or pair."""
+import json
 from functools import partial
 from typing import ClassVar
 
@@ -10,10 +11,10 @@ from torch import nn
 
 from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
-from _utils.tasks.predictions import joined
+from _utils.tasks.tables import as_label, shortened
 
+SEPARATOR = "|"  # between several labels of a text
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
@@ -87,6 +88,16 @@ class MultiLabel(Task):
     def output_cells(self, predictions, i):
         _, *probabilities = super().output_cells(predictions, i)
         return [joined(predictions.labels[i], self.labels), *probabilities]
+
+
+def joined(labels, names):
+    """Several labels of a text as one string: with "|" between them, or as a JSON list if that is part of a name.
+
+    names: of all labels of the task.
+    """
+    if any(SEPARATOR in name for name in names):
+        return json.dumps(labels, ensure_ascii=False)
+    return SEPARATOR.join(labels)
 
 
 def _with_lists(table, columns, separator):

@@ -6,9 +6,7 @@ import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.errors import UserError, as_user_error
-from _utils.tasks.cells import as_label, numbers_in, shortened
-from _utils.tasks.table_files import check_columns, labels_in
-from _utils.tasks.tables import TaskData, to_dataset
+from _utils.tasks.tables import TaskData, as_label, check_columns, labels_in, numbers_in, shortened, to_dataset
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 

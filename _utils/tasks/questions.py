@@ -1,4 +1,5 @@
 """Question answering as in Google's code (F52-F80)."""
+import json
 from dataclasses import field
 from typing import Annotated, ClassVar
 
@@ -10,11 +11,11 @@ from pydantic.dataclasses import dataclass
 from transformers import AutoModelForQuestionAnswering
 
 from _utils.errors import UserError
+from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.heads import head_options
 from _utils.tasks.own_tables import metrics_of, split_rows
-from _utils.tasks.predictions import write_answers
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
 from _utils.tasks.question_rows import QuestionRows
@@ -156,7 +157,8 @@ class Questions(Task):
         """
         texts = ["" if one.null_odds > self.questions.threshold else one.text for one in decisions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*decisions)):
-            write_answers(path.parent / folder / path.name, rows["id"][:], values)
+            answers = json.dumps(dict(zip(rows["id"][:], values)), ensure_ascii=False)
+            write_text_atomically(path.parent / folder / path.name, answers)
 
     def check_predictable(self, checkpoint):
         raise UserError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own "

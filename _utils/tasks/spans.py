@@ -5,7 +5,7 @@ import pandas as pd
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.errors import UserError
-from _utils.tasks.table_files import labels_in
+from _utils.tasks.tables import labels_in
 from _utils.tasks.tag_schemes import entities
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana

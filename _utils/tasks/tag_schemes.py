@@ -2,7 +2,7 @@
 import re
 
 from _utils.errors import UserError
-from _utils.tasks.cells import shortened
+from _utils.tasks.tables import shortened
 
 BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 

@@ -20,7 +20,7 @@ from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.rows import EncodedRows
+from _utils.tasks.rows import EncodedRows, Window
 from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")
@@ -195,15 +195,15 @@ class SchemaRows(EncodedRows):
 
     def __init__(self, schemas, hf_tokenizer, max_len):
         self.is_found = torch.tensor([schema.start >= 0 for schema in schemas])
-        encoded, room = [], max_len - 2
+        windows, room = [], max_len - 2
         for schema in schemas:
             encoding = text_tokenizer(hf_tokenizer).encode(schema.text, add_special_tokens=False)
             inside = [start < schema.end and schema.start < end or schema.start < 0 for start, end in encoding.offsets]
             first = max(0, min([*inside, True].index(True) - room // 2, len(inside) - room))
-            window = slice(first, first + room)
-            encoded.append({"inp_ids": [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id],
-                            "token_type_ids": [0, *inside[window], 0]})
-        super().__init__(encoded, [schema.label for schema in schemas], hf_tokenizer.pad_token_id)
+            place = slice(first, first + room)
+            ids = [hf_tokenizer.cls_token_id, *encoding.ids[place], hf_tokenizer.sep_token_id]
+            windows.append(([Window(ids, [0, *inside[place], 0])], len(ids)))
+        super().__init__(windows, [schema.label for schema in schemas], hf_tokenizer.pad_token_id)
 
 
 class SchemaPredictor(nn.Module):

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Finetuning on GLUE and on your own tasks
+# # Finetuning on GLUE and on custom tasks
 #
 # [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do
 # two sentences mean the same, does one follow from the other? This notebook adds an output layer to a pretrained
@@ -32,10 +32,10 @@ from torch import nn
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import UserError, print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
-from _utils.finetuning.evaluation import KeepBest, score_of
 from _utils.finetuning.group import Group
-from _utils.finetuning.model import load, load_encoder, predict_logits, to_device
+from _utils.finetuning.model import KeepBest, load, load_encoder, predict_logits, to_device
 from _utils.finetuning.quickstart import quickstart
+from _utils.finetuning.runs import score_of
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
@@ -81,8 +81,8 @@ if __name__ == "__main__":
 #
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
 # files of the GLUE download, which give the same rows. If a file of a task is missing, the task is skipped with a
-# message. The tables of own tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and
-# its labels follow.
+# message. The tables of custom tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task
+# and its labels follow.
 #
 # This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words
 # or questions, are a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the
@@ -260,7 +260,7 @@ def build_optimizer(model, settings):
 # ### Hyperparameters
 #
 # Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning
-# rate and layer decay depend on the size. Own tasks have at least 300 updates. RTE, STS-B and MRPC may start from
+# rate and layer decay depend on the size. Custom tasks train for at least 300 steps. RTE, STS-B and MRPC may start from
 # MNLI's encoder; in the paper, RTE and STS-B do.
 
 # %%
@@ -360,7 +360,7 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
-        if model.settings.get("own_task") != task.record():
+        if model.settings.get("own_task") != task.as_data():
             raise UserError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
                             "group_name.")

@@ -27,12 +27,12 @@ from _utils.keys import (
 from _utils.networks.build import check_length
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task
-from _utils.tasks.custom import QUESTION_TASKS, complete_own_task, question_task
+from _utils.tasks.custom import QUESTION_TASKS, complete_custom_task, question_task
 from _utils.tasks.glue import FINETUNED_TASKS
 from _utils.tasks.kinds import KINDS
 
 _NAMES = *FINETUNED_TASKS, *QUESTION_TASKS
-_Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_own_task)], (
+_Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_custom_task)], (
     f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
@@ -82,7 +82,7 @@ FINETUNE_KEYS = {
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(FINETUNED_TASKS), (
         "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
         "datasets/): "
-        f"{', '.join(QUESTION_TASKS)}, or dictionaries of your own tasks, such as "
+        f"{', '.join(QUESTION_TASKS)}, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
         "'train' is required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (

@@ -164,7 +164,7 @@ def compare_with_published(runs):
 def compare_checkpoints(runs, groups):
     """Series in percent: the mean of each group's best runs over the tasks that all groups have; its name lists them.
 
-    Own tasks count only if the groups have no task of GLUE's mean in common. UserError if there is no common task at
+    Custom tasks count only if the groups have no task of GLUE's mean in common. UserError if there is no common task at
     all.
     For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
     (facts.md#published-results).
@@ -268,7 +268,7 @@ def plot_group(runs):
 def save_result_plots(runs):
     """Write scores.png, losses.png, and runs.csv, a table of all runs, to checkpoints/glue/<group_name>/.
 
-    And confusion_<task>.png of the best run of each own task that is a classification.
+    And confusion_<task>.png of the best run of each custom task that is a classification.
     """
     folder = GLUE_FOLDER / runs[0]["group"]
     save_plot(plot_group(runs), folder / "scores.png")

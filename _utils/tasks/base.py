@@ -24,7 +24,7 @@ from sklearn import metrics as scikit
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from _utils.tasks import own_tables
+from _utils.tasks import custom_tables
 from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import MIN_UPDATES, updates
@@ -50,7 +50,7 @@ class Task(Description):
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
-    keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
+    keys: ClassVar[dict] = {}  # of the dictionary of a custom task, beside those of custom.py: {key: type}
     metric_functions: ClassVar[dict] = {
         "accuracy": scikit.accuracy_score, "macro_f1": partial(scikit.f1_score, average="macro", zero_division=0),
         "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
@@ -60,8 +60,8 @@ class Task(Description):
         """Outputs of the network: one logit for each class, or one score."""
         return len(self.labels) or 1
 
-    def record(self):
-        """{field: value} of an own task that are not defaults, without files, as JSON; None for GLUE's tasks."""
+    def as_data(self):
+        """{field: value} of a custom task that are not defaults, without files, as JSON; None for GLUE's tasks."""
         if not self.is_own:
             return None
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
@@ -75,18 +75,18 @@ class Task(Description):
 
     @classmethod
     def from_files(cls, definition, tables, reason=""):
-        """TaskData of an own task.
+        """TaskData of a custom task.
 
-        definition: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: for the
+        definition: from `custom.complete_custom_task`.   tables: {split: what `read_file` returns}.   reason: for the
         kind.
         Raises UserError, with file, line and column where possible, for what does not fit.
         """
-        return own_tables.load(cls, definition, tables, reason)
+        return custom_tables.load(cls, definition, tables, reason)
 
     @classmethod
     def columns_of(cls, definition, tables):
         """(columns of the texts, columns of the labels). tables: {split: Table}. UserError for what does not fit."""
-        return own_tables.columns_of(definition, tables)
+        return custom_tables.columns_of(definition, tables)
 
     @classmethod
     def labels_of(cls, tables, texts, columns, definition):
@@ -94,14 +94,14 @@ class Task(Description):
 
         Replaces the tables whose labels have to be converted. tables: {split: Table}.   columns: of the labels.
         """
-        return columns[0], own_tables.labels_by_split(tables, columns[0]), [], {}
+        return columns[0], custom_tables.labels_by_split(tables, columns[0]), [], {}
 
     @classmethod
     def fields_of(cls, definition, labels):
         """{field: value} that follow from labels, {split: Series of strings}. UserError for those that do not fit."""
-        names = own_tables.class_names(labels["train"], definition)
-        own_tables.check_share_of_classes(labels["train"], names, definition)
-        return own_tables.class_fields(definition, names, labels["train"])
+        names = custom_tables.class_names(labels["train"], definition)
+        custom_tables.check_share_of_classes(labels["train"], names, definition)
+        return custom_tables.class_fields(definition, names, labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -110,12 +110,12 @@ class Task(Description):
 
     @classmethod
     def default_metrics(cls, applicable):
-        """The metrics of an own task that names none."""
+        """The metrics of a custom task that names none."""
         return applicable[:2]
 
     @classmethod
     def text_names(cls, columns):
-        """`texts` of an own task. columns: of the texts in its files."""
+        """`texts` of a custom task. columns: of the texts in its files."""
         return ("text1", "text2") if len(columns) == 2 else ("text",)
 
     def with_test_labels(self, labels):
@@ -156,7 +156,7 @@ class Task(Description):
         return labels if self.one_class else [0] * len(labels)
 
     def describe(self):
-        """The labels and metrics of an own task, as text."""
+        """The labels and metrics of a custom task, as text."""
         return f"{len(self.labels)} labels; metrics {', '.join(self.metrics)}{self.hints()}"
 
     def hints(self):
@@ -172,7 +172,7 @@ class Task(Description):
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
-        return own_tables.label_counts(labelled, self.labels)
+        return custom_tables.label_counts(labelled, self.labels)
 
     # Training
 
@@ -182,7 +182,7 @@ class Task(Description):
         return recipe.glue_length
 
     def default_epochs(self, n_rows, settings):
-        """Epochs with n_rows training rows; an own task has at least MIN_UPDATES. settings: as for `updates`."""
+        """Epochs with n_rows training rows; a custom task has at least MIN_UPDATES. settings: as for `updates`."""
         if not self.is_own:
             return self.epochs
         return max(self.epochs, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))

@@ -14,8 +14,8 @@ from transformers import AutoModelForMultipleChoice
 from _utils.errors import UserError
 from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
-from _utils.tasks.own_tables import columns_of, labels_by_split
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
+from _utils.tasks.custom_tables import class_fields, class_names, labels_by_split
 from _utils.tasks.tables import as_label, shortened
 
 SEPARATOR = "|"  # between several labels of a text

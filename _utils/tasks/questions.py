@@ -14,8 +14,8 @@ from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.custom_tables import metrics_of, split_rows
 from _utils.tasks.heads import head_options
-from _utils.tasks.own_tables import metrics_of, split_rows
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
 from _utils.tasks.question_rows import QuestionRows
@@ -161,8 +161,8 @@ class Questions(Task):
             write_text_atomically(path.parent / folder / path.name, answers)
 
     def check_predictable(self, checkpoint):
-        raise UserError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own "
-                        "task, and run python finetune.py with do_finetune=False.")
+        raise UserError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of a "
+                        "custom task, and run python finetune.py with do_finetune=False.")
 
     # transformers
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from _utils.errors import UserError
 from _utils.tasks.base import Predictions, Task, kind_of_task
-from _utils.tasks.own_tables import MIN_ROWS
+from _utils.tasks.custom_tables import MIN_ROWS
 from _utils.tasks.tables import numbers_in, shortened
 
 _ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats

@@ -109,7 +109,7 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
         made_by |= write_majorities(folder, rows)
     record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
     write_text_atomically(Path(f"{folder}.json"), json.dumps(record, indent=1) + "\n")
-    if not SUBMISSION.keys() & (known | record).keys():  # only own tasks
+    if not SUBMISSION.keys() & (known | record).keys():  # only custom tasks
         return None
     try:
         path = make_zip(folder, rows)

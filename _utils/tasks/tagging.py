@@ -17,8 +17,8 @@ from transformers import AutoModelForTokenClassification
 from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.base import Predictions, Task, kind_of_task
+from _utils.tasks.custom_tables import class_fields, class_names
 from _utils.tasks.heads import WordPredictor, head_options
-from _utils.tasks.own_tables import class_fields, class_names
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
 from _utils.tasks.spans import spans_of_tags, spans_to_tags, words_in
 from _utils.tasks.tables import as_label, items, labels_in, shortened, write_rows

@@ -12,7 +12,7 @@ from csv_files import write_csv
 import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.custom import complete_custom_task, load_custom_task
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def loaded(train="a.csv", name="t", **given):
-    return load_own_task(complete_own_task({"name": name, "train": train, **given}))
+    return load_custom_task(complete_custom_task({"name": name, "train": train, **given}))
 
 
 def write(path, rows):
@@ -506,7 +506,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content,
     ({"train": "a.csv", "kind": "ranking"}, "kind: 'ranking'. Use 'classification', 'regression', 'tagging'"),
     ({"train": "a.csv", "positive": 1}, "positive: 1"), ({"train": "a.csv", "scheme": "BIO"}, "scheme: 'BIO'.*'bioes'"),
     ({"train": "a.csv", "dev": "b.csv", "groups": "x"}, "'dev' is the file 'b.csv'. Leave one"),
-    ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
+    ({"train": "rte.csv"}, "a custom task cannot be called 'rte'"),
 ])
 def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
     """No message advises to set a key to None, which is the same as leaving it out."""

@@ -152,7 +152,9 @@ class FinetunedModel:
         if any(isinstance(row, str) or len(row) != len(names) for row in rows):
             raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
                             f"{[names]!r:.100}.")
-        predictions = self.predict_table(Table("texts", pd.DataFrame(rows, columns=names, dtype=object), {}), names)
+        places = [f"row {i}" for i in range(len(rows))]
+        table = Table("texts", pd.DataFrame(rows, places, names, dtype=object), {})
+        predictions = self.predict_table(table, names)
         return predictions._replace(labels=self.task.labels_of_texts(texts, predictions.labels))
 
     def predict_table(self, table, columns):

@@ -14,7 +14,7 @@ from transformers import AutoModelForMultipleChoice
 from _utils.errors import UserError
 from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.custom_tables import columns_of, labels_by_split
+from _utils.tasks.custom_tables import check_unused, columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
@@ -43,9 +43,7 @@ class Choices(Task):
 
         definition["choices"] becomes a list of columns.
         """
-        for key in ("class_weights", "positive"):
-            if definition[key] is not None:
-                raise UserError(f"{key!r} does not apply to choices. Leave it out of the task {definition['name']!r}.")
+        check_unused(definition, ["class_weights", "positive"], cls.kind)
         choices = definition["choices"]
         if not choices:
             raise UserError(

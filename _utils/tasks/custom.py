@@ -13,11 +13,12 @@ from _utils.tasks.custom_tables import columns_of
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.multilabel import SEPARATOR
-from _utils.tasks.question_files import is_question_file
+from _utils.tasks.questions import Questions
 from _utils.tasks.spans import is_nested
 from _utils.tasks.table_files import FORMATS
 from _utils.tasks.tables import as_label, items, labels_in, numbers_in
 
+_QUESTIONS = re.compile("'(qas|answer_start)'")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 _SUFFIXES = *FORMATS, ".jsonl.gz"
@@ -89,12 +90,11 @@ def load_custom_task(definition):
     for path in files.values():
         if not Path(path).is_file():
             raise UserError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
-    if definition["kind"] != "questions" and (definition["questions"] or is_question_file(definition["train"])):
-        raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
-                        f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out; for "
-                        "another kind, leave 'questions' out.")
     kind, reason = KINDS.get(definition["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
+    if kind is not Questions and _QUESTIONS.search(str([*tables["train"].rows, *tables["train"].rows[:1].to_numpy()])):
+        raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
+                        f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out.")
     if kind is None:
         name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
         kind = KINDS[name]

@@ -14,7 +14,7 @@ from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.custom_tables import metrics_of, split_rows
+from _utils.tasks.custom_tables import check_unused, metrics_of, split_rows
 from _utils.tasks.heads import head_options
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
@@ -75,23 +75,21 @@ class Questions(Task):
     @classmethod
     def from_files(cls, definition, tables, reason=""):
         """As `Task.from_files`. Questions whose answer is not found are not used for training (F54)."""
-        for key in "text label groups positive class_weights".split():
-            if definition[key] is not None:
-                raise UserError(f"{key!r} does not apply to questions. Leave it out of the task "
-                                f"{definition['name']!r}.")
+        check_unused(definition, "text label groups positive class_weights".split(), cls.kind)
         splits, name = dict(tables), definition["name"]
-        files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
-        found = {"has_unanswerable": any(splits["train"]["is_impossible"])}
-        options = QuestionOptions(**found | (definition["questions"] or {}))
+        options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
+                                     **(definition["questions"] or {})})
         splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
         task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True,
                    metrics=metrics_of(cls, definition, ()), score_titles=(("test", f"{name} (test)"),),
                    test_files={"test": name + cls.suffix} if "test" in splits else {})
         if "validation" not in splits:
             splits |= split_rows(splits["train"], task, definition["dev"])
-        found = "some" if options.has_unanswerable else "none"
-        notices = [f"questions, {found} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
-        notices += check_evaluated(splits, options, {split: files[split] for split in tables})
+        n_unanswerable = "some" if options.has_unanswerable else "none"
+        notices = [f"questions, {n_unanswerable} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
+        files = {"validation": definition["dev"], "test": definition["test"]}
+        evaluated = sorted(files.keys() & tables.keys(), reverse=True)
+        notices += check_evaluated(splits, options, {split: files[split] for split in evaluated})
         return TaskData(task, splits, {}, notices, task if "test" in splits and any(splits["test"]["label"]) else None)
 
     @classmethod
@@ -129,8 +127,8 @@ class Questions(Task):
         """The Answers to each question."""
         return find_answers(rows, logits)
 
-    def average(self, found):
-        return ensemble(found)
+    def average(self, outputs):
+        return ensemble(outputs)
 
     def decide(self, outputs):
         return outputs

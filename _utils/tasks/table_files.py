@@ -20,6 +20,8 @@ from _utils.errors import UserError, as_user_error
 from _utils.runs.files import read_json_lines, read_text
 from _utils.tasks.tables import Table, malformed, split_words, table_of_cells
 
+_JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "
+                "'questions'.")
 # A list of strings or numbers as NumPy prints it: without commas.
 _NUMPY_ITEM = r"""(?:'[^']*'|"[^"]*"|[-+.\w]+)"""
 _NUMPY_LIST = re.compile(rf"\[\s*{_NUMPY_ITEM}(\s+{_NUMPY_ITEM})+\s*\]")
@@ -90,7 +92,7 @@ def _read_cells(path, text, **dialect):
 
 
 def _read_json_lines(path):
-    return _table_of_objects(path, dict(read_json_lines(path, "The file needs one JSON object per line.")))
+    return _table_of_objects(path, dict(read_json_lines(path, _JSON_ADVICE)))
 
 
 def _read_parquet(path):

@@ -439,7 +439,7 @@ def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, rows):
 
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {},
-     r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
+     r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed: line 4\)"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", {}, r"a.csv, line 4: 3 columns instead of 2"),
     ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", {}, r"a.tsv, line 3: 1 columns instead of 2"),
     ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', {}, r"a.csv, line 5: the column 'text' contains ''"),

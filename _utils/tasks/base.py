@@ -210,8 +210,8 @@ class Task(Description):
         raise NotImplementedError("Import finetune, which defines the base case of network.")
 
     def loss_targets(self, labels):
-        """What the loss compares with the logits: an array of the labels of a Dataset, (N,)."""
-        return np.asarray(labels)
+        """What the loss compares with the logits: an array of the labels of a Dataset, (N, ...)."""
+        return self.targets(labels)
 
     def loss(self):
         """The loss, a module: the mean over the batch of the cross-entropy (D9)."""
@@ -238,9 +238,9 @@ class Task(Description):
         """Probabilities (N, C) or scores (N,) of EncodedRows from their logits; of a text's windows, the mean."""
         return rows.mean(self.probabilities(logits))
 
-    def average(self, found):
-        """The outputs of an ensemble of several runs."""
-        return sum(found) / len(found)
+    def average(self, outputs):
+        """The outputs of an ensemble, from a list of those of each run."""
+        return sum(outputs) / len(outputs)
 
     def decide(self, outputs):
         """Predictions from an array or tensor of probabilities: class ids (N,)."""

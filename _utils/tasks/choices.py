@@ -46,17 +46,12 @@ class Choices(Task):
         check_unused(definition, ["class_weights", "positive"], cls.kind)
         choices = definition["choices"]
         if not choices:
-            raise UserError(
-                f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or a "
-                "list of columns."
-            )
+            raise UserError(f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or "
+                            "a list of columns.")
         for table in tables.values():
             check_columns(table, choices, f"Set 'choices' of the task {definition['name']!r} to columns of its files.")
-        texts = definition["text"] or [
-            column
-            for column in tables["train"].rows
-            if column not in (*choices, *(definition["label"] or ["label"]), definition["groups"])
-        ]
+        others = (*choices, *(definition["label"] or ["label"]), definition["groups"])
+        texts = definition["text"] or [column for column in tables["train"].rows if column not in others]
         texts, label = columns_of(definition | {"text": texts}, tables)
         if len(choices) == 1:
             definition["choices"] = _divide(tables, choices[0])
@@ -69,17 +64,17 @@ class Choices(Task):
         A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0.
         """
         [label], choices = columns, definition["choices"]
-        n, found = len(choices), set(labels_in(tables["train"], label).map(as_label))
-        for positions in (range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]):
-            names = tuple(map(str, positions))
-            if found <= set(names):
+        n, labels = len(choices), set(labels_in(tables["train"], label).map(as_label))
+        spellings = range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]
+        for names in (tuple(map(str, positions)) for positions in spellings):
+            if labels <= set(names):
                 return label, labels_by_split(tables, label), [], {"labels": names}
-        names, notices = tuple(map(str, range(n))), []
+        notices = []
         if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
             notices = ["labels are read as the texts of choices"]
             labelled = [split for split, table in tables.items() if label in table.rows]
             tables |= {split: _with_positions(tables[split], label, choices) for split in labelled}
-        return label, labels_by_split(tables, label), notices, {"labels": names}
+        return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
 
     @classmethod
     def fields_of(cls, definition, labels):
@@ -117,9 +112,9 @@ class Choices(Task):
     def with_texts(self, table):
         """As `Task.with_texts`: if the file has the choices as lists in one column, with a column for each."""
         n = len(self.labels)
-        choices = list(self.columns_in_files[-1 - n:-1])
-        column = choices[0].removesuffix(" 1")
-        is_list = column in table.rows and choices == _names_of_items(column, n) and choices[0] not in table.rows
+        first_choice = self.columns_in_files[-1 - n]
+        column = first_choice.removesuffix(" 1")
+        is_list = column in table.rows and first_choice not in table.rows
         return _with_items(table, column, n) if is_list else table
 
     def loss(self):
@@ -169,18 +164,15 @@ def _with_items(table, column, n):
 
     UserError if the column has no such lists.
     """
-    lists, problems = table.rows[column], dict(table.problems)
-    for place, cell in lists.items():
-        if not isinstance(cell, list) or len(cell) != n:
-            problem = f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices"
-            problems.setdefault(place, problem)
-    if n < 2 or len(problems) == len(lists):
+    lists = table.rows[column]
+    is_valid = lists.map(lambda cell: isinstance(cell, list) and len(cell) == n)
+    if n < 2 or not is_valid.any():
         raise UserError(f"{table.source}: the column {column!r} has no lists of choices, but for example "
                         f"{lists.iloc[0]!r:.60}. Write lists, or set 'choices' to several columns.")
-    items = {}
-    for i, name in enumerate(_names_of_items(column, n)):
-        items[name] = ["" if place in problems else cell[i] for place, cell in lists.items()]
-    return table._replace(rows=table.rows.assign(**items), problems=problems)
+    problems = {place: f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices"
+                for place, cell in lists[~is_valid].items()}
+    items = {name: lists.where(is_valid).str[i].fillna("") for i, name in enumerate(_names_of_items(column, n))}
+    return table._replace(rows=table.rows.assign(**items), problems=problems | table.problems)
 
 
 def _with_positions(table, label, choices):
@@ -188,15 +180,15 @@ def _with_positions(table, label, choices):
 
     A test file may have no labels.
     """
-    problems, positions = dict(table.problems), table.rows[label].copy()
-    for place, row in table.rows.iterrows():
-        found = [str(i) for i, column in enumerate(choices) if row[column] == row[label]]
-        if len(found) == 1:
-            positions[place] = found[0]
-        elif as_label(row[label]) not in ("", "-1"):
-            problem = f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of the choices"
-            problems.setdefault(place, problem)
-    return table._replace(rows=table.rows.assign(**{label: positions}), problems=problems)
+    labels = table.rows[label]
+    are_equal = table.rows[choices].eq(labels, axis=0)
+    has_one = are_equal.sum(axis=1) == 1
+    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1"])]
+    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not exactly one of the choices"
+                for place, cell in others.items()}
+    positions = are_equal.set_axis(range(len(choices)), axis=1).idxmax(axis=1).astype(str)
+    rows = table.rows.assign(**{label: labels.where(~has_one, positions)})
+    return table._replace(rows=rows, problems=problems | table.problems)
 
 
 class ChoiceRows(EncodedRows):

@@ -95,11 +95,10 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
 
     Majority baselines of an earlier command are deleted first: a model may have replaced them, or they are unwanted.
-    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets; None: the official
-    ones.
+    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets.
     Returns the path of the zip, or None if there is none.
     """
-    known, rows = read_record(folder) | made_by, rows or OFFICIAL_ROWS
+    known = read_record(folder) | made_by
     for name, text in known.items():
         if text.startswith(MAJORITY):
             (folder / name).unlink()
@@ -136,5 +135,5 @@ def write_majorities(folder, rows):
 
 def rows_of(glue_dir):
     """{file: rows} of the test sets in a GLUE folder; the official number for test sets that are missing."""
-    found = {file: load_task(task, glue_dir, [split]).splits.get(split) for file, (task, split) in SUBMISSION.items()}
-    return {file: OFFICIAL_ROWS[file] if rows is None else len(rows) for file, rows in found.items()}
+    splits = {file: load_task(task, glue_dir, [split]).splits for file, (task, split) in SUBMISSION.items()}
+    return OFFICIAL_ROWS | {file: len(rows) for file, of_file in splits.items() for rows in of_file.values()}

@@ -22,12 +22,11 @@ def glue_results(
 ):
     """Print the tables of finished runs and compare groups."""
     runs = Runs()
-    known = list(dict.fromkeys(row["group"] for row in runs))
+    known = list(dict.fromkeys(record["group"] for record in runs))
     if not runs:
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
-    for group in groups:
-        if group not in known:
-            raise UserError(f"Group not found in {SCORES}: {group!r}. Choose from {', '.join(known)}.")
+    if unknown := sorted({*groups} - {*known}):
+        raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
     for group in groups or known:
         print(report(runs.of(group)), end="\n\n")
     for group in groups:
@@ -56,7 +55,5 @@ def glue_submission(
         path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
-    print(
-        f"{path} is "
-        + ("a valid submission" if rows == OFFICIAL_ROWS else "valid for tables other than the official ones")
-    )
+    is_official = rows == OFFICIAL_ROWS
+    print(f"{path} is {'a valid submission' if is_official else 'valid for tables other than the official ones'}")

@@ -12,7 +12,7 @@ from torch import nn
 from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import class_fields, class_names, labels_by_split
-from _utils.tasks.tables import as_label, malformed, shortened
+from _utils.tasks.tables import as_label, ids_of_lists, malformed, shortened
 
 SEPARATOR = "|"  # between several labels of a text
 _LISTS = "(labels)"  # column for the list of the labels of a row
@@ -39,9 +39,7 @@ class MultiLabel(Task):
         return class_fields(definition, class_names(labels["train"], definition), labels["train"])
 
     def parse_labels(self, cells):
-        ids = self.label_ids
-        known = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
-        return cells.map(known, na_action="ignore")
+        return ids_of_lists(cells, self.label_ids)
 
     @property
     def label_format(self):

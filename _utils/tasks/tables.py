@@ -80,6 +80,12 @@ def items(cell):
     return strings if all(map(split_words, strings)) else np.nan
 
 
+def ids_of_lists(lists, ids):
+    """A Series of lists of labels as lists of ids; NaN for a list with an unknown label. ids: {label: id}."""
+    ids_of = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
+    return lists.map(ids_of, na_action="ignore")
+
+
 # Files
 
 def read_tsv(path, names=()):

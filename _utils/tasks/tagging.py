@@ -21,7 +21,7 @@ from _utils.tasks.custom_tables import class_fields, class_names
 from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
 from _utils.tasks.spans import spans_of_tags, spans_to_tags, words_in
-from _utils.tasks.tables import as_label, items, labels_in, shortened, write_rows
+from _utils.tasks.tables import as_label, ids_of_lists, items, labels_in, shortened, write_rows
 from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
 from _utils.text.special_tokens import template_of, text_tokenizer
 
@@ -51,8 +51,7 @@ class Tagging(Task):
         if len(texts) > 1:
             raise UserError(f"{definition['train']}: tagging labels the words of one column, but 'text' of the task "
                             f"{definition['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, "
-                            f"or "
-                            "'kind' to another kind.")
+                            "or 'kind' to another kind.")
         return texts, label
 
     @classmethod
@@ -66,13 +65,14 @@ class Tagging(Task):
         notices += check_scheme(tags["train"], definition)
         if definition["scheme"]:
             _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
-        return label, {split: found.explode().dropna().map(as_label) for split, found in tags.items()}, notices, fields
+        labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+        return label, labels, notices, fields
 
     @classmethod
     def fields_of(cls, definition, labels):
         # A word of the dev set may have a tag that is in no training sentence.
-        found = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return class_fields(definition, class_names(found, definition), labels["train"])
+        known = pd.concat([tags for split, tags in labels.items() if split != "test"])
+        return class_fields(definition, class_names(known, definition), labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -103,9 +103,7 @@ class Tagging(Task):
         return "a text" if self.spans else "a list of words"
 
     def parse_labels(self, cells):
-        ids = self.label_ids
-        known = lambda tags: [ids[tag] for tag in tags] if ids.keys() >= set(tags) else np.nan
-        return cells.map(items).map(known, na_action="ignore")
+        return ids_of_lists(cells.map(items), self.label_ids)
 
     @property
     def label_format(self):
@@ -175,8 +173,8 @@ class Tagging(Task):
             return super().classes(outputs, labels)
         from seqeval.metrics import classification_report
         tags = self._tags(labels, self.targets(labels), self.decide(outputs))
-        found = classification_report(*tags, output_dict=True, zero_division=0)
-        return {name: list(map(float, values.values())) for name, values in found.items() if not name.endswith(" avg")}
+        rows = classification_report(*tags, output_dict=True, zero_division=0)
+        return {name: list(map(float, values.values())) for name, values in rows.items() if not name.endswith(" avg")}
 
     def _tags(self, labels, *ids):
         """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
@@ -239,8 +237,8 @@ def write_words(path, sentences, tags):
 
 def _convert(tables, tags, column, convert):
     """Replace the tags of each sentence, in {split: Table} and in {split: Series of lists}."""
-    for split, found in tags.items():
-        tags[split] = found.map(convert)
+    for split, of_split in tags.items():
+        tags[split] = of_split.map(convert)
         rows = tables[split].rows.copy()
         rows[column] = tags[split].combine_first(rows[column])
         tables[split] = tables[split]._replace(rows=rows)

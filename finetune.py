@@ -154,12 +154,19 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 
     settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
     """
-    orders = [False, True] if training and settings["double_unordered"] else [False]
-    max_length, stride = settings["max_length"], settings.get("window_stride")
-    encoded = (text for swap in orders for columns in rows.iter(1000) for text in tokenize_in_windows(
-        [columns[name] for name in task.texts], max_length, swap, stride, hf_tokenizer))
+    orders = [False]
+    if training and settings["double_unordered"]:
+        orders = [False, True]
+
+    def texts():
+        for swap in orders:
+            for batch in rows.iter(1000):
+                columns = [batch[name] for name in task.texts]
+                yield from tokenize_in_windows(
+                    columns, settings["max_length"], swap, settings.get("window_stride"), hf_tokenizer
+                )
     labels = task.loss_targets(rows["label"][:] * len(orders))
-    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id)
+    return EncodedRows(texts(), labels, hf_tokenizer.pad_token_id)
 
 
 # %% [markdown]
@@ -304,14 +311,14 @@ def get_glue_learner(
 # %%
 def evaluate(learn, task, data):
     """{split: `Task.evaluation`} of a learner on the dev sets of an EncodedTask."""
-    found = {}
+    evaluations = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
             raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
                             "learning rate of the task with task_overrides, or set precision=fp32.")
-        found[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
-    return found
+        evaluations[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
+    return evaluations
 
 
 # %% [markdown]

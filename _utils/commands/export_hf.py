@@ -131,9 +131,8 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
     metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
                              pipeline_tag=pipeline)
-    made_by = re.sub(
-        r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1)
-    )
+    strings = re.compile(r'"((?:[^"\\]|\\.)*)"')
+    made_by = strings.sub(lambda match: f'"{without_folder(match[1])}"', json.dumps(made_by, indent=1))
     ModelCard.from_template(
         metadata,
         template_str=_CARD,

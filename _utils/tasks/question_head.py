@@ -49,13 +49,13 @@ class QuestionHead(nn.Module):
         if self.training:
             return torch.stack([start_logits, end_logits(starts), *impossible], dim=1)
         scores = partial(torch.log_softmax, dim=-1) if joint else lambda logits: logits
-        start_scores, found = scores(start_logits).topk(beam)
-        given = found.T if joint else found.T[:1]  # ends that do not depend on the start are computed once
+        start_scores, best = scores(start_logits).topk(beam)
+        given = best.T if joint else best.T[:1]  # ends that do not depend on the start are computed once
         end_scores, ends = map(
             partial(torch.stack, dim=1), zip(*(scores(end_logits(start)).topk(beam) for start in given))
         )
         null_odds = impossible[0] if impossible else start_logits if joint else start_logits + end_logits(starts)  # F76
-        return candidates(start_scores, found, end_scores, ends, null_odds[:, 0])
+        return candidates(start_scores, best, end_scores, ends, null_odds[:, 0])
 
 
 class QuestionPredictor(WordPredictor):
@@ -65,7 +65,7 @@ class QuestionPredictor(WordPredictor):
         return QuestionHead(hidden_size, num_class)
 
 
-def candidates(start_scores, starts, end_scores, ends, null_odds):
+def candidates(start_scores, best, end_scores, ends, null_odds):
     """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, 3 * (n * n +
     1)).
 

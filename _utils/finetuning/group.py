@@ -198,12 +198,12 @@ class Group:
 
         predict_test: that of the notebook.
         """
+        submission = None
         if self.processes.is_main:
             score_test_files(self.c, self.tables)
-        runs, submission = Runs().of(self.c.group_name), None
-        if self.processes.is_main:
-            print(report(runs))
+            print(report(Runs().of(self.c.group_name)))
             submission = write_test_files(self.c, self.tables, predict_test)
-            save_result_plots(runs)
+            save_result_plots(Runs().of(self.c.group_name))
+        runs = Runs().of(self.c.group_name)
         self.processes.close()
         return Results(summarize(runs), table_of_runs(runs), self.tables, submission)

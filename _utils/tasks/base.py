@@ -73,20 +73,10 @@ class Task(Description):
     label_feature: ClassVar = datasets.Value("int64")
     read_file: ClassVar = staticmethod(read_table)
 
-    @classmethod
-    def from_files(cls, definition, tables, reason=""):
-        """TaskData of a custom task.
-
-        definition: from `custom.complete_custom_task`.   tables: {split: what `read_file` returns}.   reason: for the
-        kind.
-        Raises UserError, with file, line and column where possible, for what does not fit.
-        """
-        return custom_tables.load(cls, definition, tables, reason)
-
-    @classmethod
-    def columns_of(cls, definition, tables):
-        """(columns of the texts, columns of the labels). tables: {split: Table}. UserError for what does not fit."""
-        return custom_tables.columns_of(definition, tables)
+    # (kind, definition, {split: what read_file returns}, reason for the kind) -> TaskData of a custom task
+    from_files = classmethod(custom_tables.load)
+    # (definition, {split: Table}) -> (columns of the texts, columns of the labels)
+    columns_of = staticmethod(custom_tables.columns_of)
 
     @classmethod
     def labels_of(cls, tables, texts, columns, definition):

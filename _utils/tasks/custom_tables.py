@@ -12,8 +12,10 @@ MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is 
 
 
 def load(kind, definition, tables, reason):
-    """TaskData of a custom task of a kind, a class. Arguments and errors as for `Task.from_files`.
+    """TaskData of a custom task of a kind, a class.
 
+    definition: from `custom.complete_custom_task`.   tables: {split: Table}.   reason: for the kind.
+    Raises UserError, with file, line and column where possible, for what does not fit.
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(definition, tables)

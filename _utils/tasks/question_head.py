@@ -60,12 +60,10 @@ class QuestionHead(nn.Module):
 
 class QuestionPredictor(WordPredictor):
     """A WordPredictor with a QuestionHead. num_class: its options."""
-
-    def build_layer(self, hidden_size, num_class):
-        return QuestionHead(hidden_size, num_class)
+    layer = QuestionHead
 
 
-def candidates(start_scores, best, end_scores, ends, null_odds):
+def candidates(start_scores, starts, end_scores, ends, null_odds):
     """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, 3 * (n * n +
     1)).
 

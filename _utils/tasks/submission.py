@@ -99,10 +99,9 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     Returns the path of the zip, or None if there is none.
     """
     known = read_record(folder) | made_by
-    for name, text in known.items():
-        if text.startswith(MAJORITY):
-            (folder / name).unlink()
-    files = [path.name for path in folder.glob("*") if path.is_file()]
+    for name in [name for name, text in known.items() if text.startswith(MAJORITY)]:
+        (folder / name).unlink()
+    files = [path.name for path in filter(Path.is_file, folder.glob("*"))]
     made_by = {name: known.get(name, "not written by finetune.py") for name in files}
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
@@ -123,11 +122,11 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
 def write_majorities(folder, rows):
     """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
-    for name, (task, _) in SUBMISSION.items():
-        if not (folder / name).exists():
-            [prediction] = task.written([task.majority])
-            write_rows(folder / name, [prediction] * rows[name])
-            made_by[name] = f"{MAJORITY}: {prediction} in every row"
+    for name in [name for name in SUBMISSION if not (folder / name).exists()]:
+        task, _ = SUBMISSION[name]
+        [prediction] = task.written([task.majority])
+        write_rows(folder / name, [prediction] * rows[name])
+        made_by[name] = f"{MAJORITY}: {prediction} in every row"
     if made_by:
         print(f"With the majority label in every row: {', '.join(made_by)}")
     return made_by

@@ -181,11 +181,21 @@ class Group:
             planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
         seconds, best_epoch = time.perf_counter() - planned.started, settings["keep"] and learn.keep_best.best_epoch
         record = {
-            "group": c.group_name, "task": task.name, "run": planned.run, "seed": planned.seed, "settings": settings,
-            "pretrained_checkpoint": self.pretrained.name, "objective": self.pretrained.objective,
+            "group": c.group_name,
+            "task": task.name,
+            "run": planned.run,
+            "seed": planned.seed,
+            "settings": settings,
+            "pretrained_checkpoint": self.pretrained.name,
+            "objective": self.pretrained.objective,
             "synthetic": uses_synthetic_glue(c) and not task.is_own,
-            "mnli_run": planned.mnli_run and planned.mnli_run["run"], "train_rows": planned.data.train.n_examples,
-            "best_epoch": best_epoch, "seconds": round(seconds, 1), "device": str(self.device), "code": self.code}
+            "mnli_run": planned.mnli_run and planned.mnli_run["run"],
+            "train_rows": planned.data.train.n_examples,
+            "best_epoch": best_epoch,
+            "seconds": round(seconds, 1),
+            "device": str(self.device),
+            "code": self.code,
+        }
         record = with_evaluations(record, evaluations)
         path = run_path(c.group_name, task.name, planned.run)
         save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)

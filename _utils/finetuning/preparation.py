@@ -162,4 +162,4 @@ def chosen_runs(c, runs, settings_by_task=()):
 def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
     result = f"{task_of(record).title}, run {record['run']}, seed {record['seed']}: {format_scores(record)} ({status})"
-    processes.report("; ".join([result, *notices_of(record)]))
+    processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

@@ -49,17 +49,18 @@ def format_scores(record):
 
 
 def notices_of(record):
-    """Warnings about the predictions of a run."""
-    return [f"warning, {split}: {text}" for split, text in record.get("notices", {}).items() if text]
+    """What a warning says about the predictions of a run."""
+    return [f"{split}: {text}" for split, text in record.get("notices", {}).items() if text]
 
 
 def notices_of_runs(runs):
     """Warnings about the predictions of runs, in a line for all runs of a task with the same one."""
-    table = pd.DataFrame([(task_of(record).title, split, text, str(record["run"])) for record in runs
-                          for split, text in record.get("notices", {}).items() if text],
-                         columns=["title", "split", "text", "run"])
-    return [f"warning: {title}, run{'s' * (len(numbers) > 1)} {', '.join(numbers)}, {split}: {text}"
-            for (title, split, text), numbers in table.groupby(["title", "split", "text"], sort=False)["run"]]
+    numbers_by_notice = {}
+    for record in runs:
+        for notice in notices_of(record):
+            numbers_by_notice.setdefault((task_of(record).title, notice), []).append(str(record["run"]))
+    return [f"warning: {title}, run{'s' * (len(numbers) > 1)} {', '.join(numbers)}, {notice}"
+            for (title, notice), numbers in numbers_by_notice.items()]
 
 
 def _in_line(numbers):
@@ -75,10 +76,19 @@ def summarize(runs):
     one run.
     The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
-    lines = [(line, f"{record['train_rows']:,}", value, record["run"], rank(record),
-              headline_scores(record, "baselines").get(line, np.nan))
-             for record in runs for line, value in headline_scores(record).items()]
-    scores = pd.DataFrame(lines, columns=["task", "training examples", "best", "best run", "rank", "baseline"])
+    lines = []
+    for record in runs:
+        baselines = headline_scores(record, "baselines")
+        for line, value in headline_scores(record).items():
+            lines.append({
+                "task": line,
+                "training examples": f"{record['train_rows']:,}",
+                "best": value,
+                "best run": record["run"],
+                "baseline": baselines.get(line, np.nan),
+                "rank": rank(record),
+            })
+    scores = pd.DataFrame(lines)
     by_task = scores.groupby("task", sort=False)
     table = by_task["best"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
     table.insert(0, "training examples", by_task["training examples"].first())
@@ -91,10 +101,18 @@ def table_of_runs(runs):
     for record in runs:
         (metric, value), *others = named_scores(record["scores"]).items()
         lines.append({
-            "task": task_of(record).title, "run": record["run"], "seed": record["seed"], "score": value,
-            "metric": metric, "other metrics": _in_line(dict(others)), "training examples": record["train_rows"],
-            **{key: record["settings"].get(key) for key in ("lr", "bs", "epochs")},
-            "seconds": record.get("seconds")})
+            "task": task_of(record).title,
+            "run": record["run"],
+            "seed": record["seed"],
+            "score": value,
+            "metric": metric,
+            "other metrics": _in_line(dict(others)),
+            "training examples": record["train_rows"],
+            "lr": record["settings"].get("lr"),
+            "bs": record["settings"].get("bs"),
+            "epochs": record["settings"].get("epochs"),
+            "seconds": record.get("seconds"),
+        })
     return pd.DataFrame(lines)
 
 

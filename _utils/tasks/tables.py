@@ -178,8 +178,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
 
 def malformed(places, n_rows):
     """How many of n_rows rows are malformed, and the places of the first three, as text."""
-    first = ", ".join(places[:3]) + (" ..." if len(places) > 3 else "")
-    return f"{len(places):,} of {n_rows:,} rows are malformed: {first}"
+    return f"{len(places):,} of {n_rows:,} rows are malformed: {', '.join(places[:3])}{' ...' * (len(places) > 3)}"
 
 
 def is_test(split):
@@ -196,6 +195,7 @@ def rows_of_splits(data, official=True):
     """The rows of each split of a TaskData as text. official: an incomplete table reads '10,471 of 392,702'."""
     expected, parts = data.task.official_rows if official else {}, []
     for split, rows in data.splits.items():
-        is_incomplete = len(rows) < expected.get(split, 0)
-        parts.append(f"{split} {len(rows):,}" + (f" of {expected[split]:,}" if is_incomplete else ""))
+        parts.append(f"{split} {len(rows):,}")
+        if len(rows) < expected.get(split, 0):
+            parts[-1] += f" of {expected[split]:,}"
     return ", ".join(parts)

@@ -14,7 +14,7 @@ from transformers import AutoModelForMultipleChoice
 from _utils.errors import UserError
 from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.custom_tables import check_unused, columns_of, labels_by_split
+from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
@@ -34,6 +34,7 @@ class Choices(Task):
     kind: ClassVar[str] = "choices"
     keys: ClassVar[dict] = {"choices": list_of(
         _Column, "the column of lists of the choices, or a list of columns with one each")}
+    unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice
 
@@ -43,7 +44,6 @@ class Choices(Task):
 
         definition["choices"] becomes a list of columns.
         """
-        check_unused(definition, ["class_weights", "positive"], cls.kind)
         choices = definition["choices"]
         if not choices:
             raise UserError(f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or "

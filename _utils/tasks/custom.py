@@ -98,11 +98,10 @@ def load_custom_task(definition):
     if kind is None:
         name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
         kind = KINDS[name]
-    for other in KINDS.values():
-        for key in other.keys.keys() - kind.keys.keys():
-            if definition[key] is not None:
-                raise UserError(f"{key!r} needs 'kind': {other.kind!r}, but the task {definition['name']!r} is "
-                                f"{kind.kind}. Set 'kind', or leave {key!r} out.")
+    of_others = {key for other in KINDS.values() for key in other.keys} - kind.keys.keys()
+    if unused := [key for key in (*sorted(of_others), *kind.unused) if definition[key] is not None]:
+        raise UserError(f"{unused[0]!r} of the task {definition['name']!r} does not apply to the kind {kind.kind!r}. "
+                        "Leave it out, or set 'kind' to another one.")
     return kind.from_files(definition, tables, reason)
 
 

@@ -80,13 +80,6 @@ def _task(kind, definition, texts, label, labels, fields):
     return replace(task, test_files={"test": name + task.suffix}) if definition["test"] else task
 
 
-def check_unused(definition, keys, kind):
-    """UserError for keys of a custom task that its kind does not use."""
-    for key in keys:
-        if definition[key] is not None:
-            raise UserError(f"{key!r} of the task {definition['name']!r} does not apply to {kind}. Leave it out.")
-
-
 def class_names(labels, definition):
     """The different labels of a Series, in alphabetical order, or by value if all are numbers.
 

@@ -14,7 +14,7 @@ from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.custom_tables import check_unused, metrics_of, split_rows
+from _utils.tasks.custom_tables import metrics_of, split_rows
 from _utils.tasks.heads import head_options
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
@@ -64,6 +64,7 @@ class Questions(Task):
     keys: ClassVar[dict] = {"questions": Annotated[
         dict, Predicate(lambda options: QuestionOptions(**options)),
         Field(description=f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}")]}
+    unused: ClassVar[tuple] = ("text", "label", "groups", "positive", "class_weights")
     metric_functions: ClassVar[dict] = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
     read_file: ClassVar = staticmethod(read_questions)
     transformers_class: ClassVar = AutoModelForQuestionAnswering
@@ -75,7 +76,6 @@ class Questions(Task):
     @classmethod
     def from_files(cls, definition, tables, reason=""):
         """As `Task.from_files`. Questions whose answer is not found are not used for training (F54)."""
-        check_unused(definition, "text label groups positive class_weights".split(), cls.kind)
         splits, name = dict(tables), definition["name"]
         options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
                                      **(definition["questions"] or {})})

@@ -11,7 +11,7 @@ from torch import nn
 
 from _utils.errors import UserError
 from _utils.tasks.base import Predictions, Task, kind_of_task
-from _utils.tasks.custom_tables import MIN_ROWS, check_unused
+from _utils.tasks.custom_tables import MIN_ROWS
 from _utils.tasks.tables import numbers_in, shortened
 
 _ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
@@ -38,6 +38,7 @@ class Regression(Task):
     kind: ClassVar[str] = "regression"
     one_class: ClassVar[bool] = False
     baseline: ClassVar[str] = "constant"
+    unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"spearman": _correlation(spearmanr), "pearson": _correlation(pearsonr),
                                         "rmse": root_mean_squared_error, "r2": _r2}
     label_feature: ClassVar = datasets.Value("float32")
@@ -53,7 +54,6 @@ class Regression(Task):
         if scores.nunique() < 2:
             raise UserError(f"{definition['train']}: regression needs different numbers, but the labels are "
                             f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
-        check_unused(definition, ["class_weights", "positive"], cls.kind)
         return {"scale": (float(scores.mean()), float(scores.std(ddof=0)))}
 
     @classmethod

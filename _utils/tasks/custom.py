@@ -92,7 +92,7 @@ def load_custom_task(definition):
             raise UserError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
     kind, reason = KINDS.get(definition["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
-    if kind is not Questions and _QUESTIONS.search(str([*tables["train"].rows, *tables["train"].rows[:1].to_numpy()])):
+    if kind is not Questions and _has_questions(tables["train"].rows):
         raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
                         f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out.")
     if kind is None:
@@ -103,6 +103,11 @@ def load_custom_task(definition):
         raise UserError(f"{unused[0]!r} of the task {definition['name']!r} does not apply to the kind {kind.kind!r}. "
                         "Leave it out, or set 'kind' to another one.")
     return kind.from_files(definition, tables, reason)
+
+
+def _has_questions(rows):
+    """Whether a DataFrame has names that files of questions have, as columns or in its first cells."""
+    return _QUESTIONS.search(str([*rows, *rows[:100].to_numpy().tolist()]))
 
 
 def kind_of(table, texts, columns, separator):
@@ -117,9 +122,11 @@ def kind_of(table, texts, columns, separator):
         return "multilabel", ""
     labels = labels_in(table, columns[0])
     strings, words = labels.map(as_label), table.rows.loc[labels.index, texts[0]]
-    is_span, is_list, numbers = labels.map(is_nested).astype(bool), labels.map(type).eq(list), numbers_in(strings)
-    are_as_long = words.map(items).str.len() == labels.map(items).str.len()
-    kind_of_lists = "tagging" if words.map(type).eq(list).any() or are_as_long.mean() > .5 else "multilabel"
+    are_lists = lambda cells: cells.map(lambda cell: isinstance(cell, list)).astype(bool)
+    n_items = lambda cells: cells.map(items).astype(object).str.len()
+    is_span, is_list, numbers = labels.map(is_nested).astype(bool), are_lists(labels), numbers_in(strings)
+    are_as_long = (n_items(words) == n_items(labels)).mean() > .5
+    kind_of_lists = "tagging" if are_lists(words).any() or are_as_long else "multilabel"
     for kind, is_reason, what in (
             ("tagging", is_span.any() & (is_span | (strings == "[]")), "are character spans"),
             (kind_of_lists, is_list, "are lists"),

@@ -116,7 +116,7 @@ def class_fields(definition, names, labels):
         weights = dict(counts.sum() / (len(names) * counts))
     for key, value in [("positive", positive), *(("class_weights", label) for label in weights)]:
         if value not in (None, *names):
-            raise UserError(f"{key} of the task {definition['name']!r}: there is no label {value!r}. The labels are "
+            raise UserError(f"{key}={value!r} of the task {definition['name']!r} is not one of its labels "
                             f"{shortened(names)}.")
     weights = tuple(float(weights.get(label, 1)) for label in names if weights)
     return {"labels": names, "class_weights": weights, "positive": positive}

@@ -124,13 +124,14 @@ def _row(question, context):
     texts = [answer["text"] if isinstance(answer, dict) else answer for answer in answers or ()]
     if is_impossible is None:
         is_impossible = answers is not None and not any(map(str.strip, texts))
-    places = [(answer["text"], answer.get("char_spans", [[answer.get("answer_start", -1)]])[0][0])
+    places = [(answer["text"], answer.get("char_spans", [[answer.get("answer_start")]])[0][0])
               for answer in question.get("detected_answers") or answers or () if isinstance(answer, dict)]
-    answer, start = next(iter(() if is_impossible else places), ("", -1))  # F54
+    answer, start = next(iter(() if is_impossible else places), ("", None))  # F54
+    start = -1 if start is None else int(start)
     first, last = locate(words_of(context), answer, start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
             "label": [] if is_impossible else texts, "is_impossible": int(is_impossible),
-            "answer": answer, "answer_start": int(start), "first_word": first, "last_word": last}
+            "answer": answer, "answer_start": start, "first_word": first, "last_word": last}
 
 
 def locate(words, answer, start, n):

@@ -233,7 +233,7 @@ def test_class_weights_are_balanced_or_given_by_label(start):
     torch.testing.assert_close(loss(logits, torch.tensor([0, 1])), expected)
     start(OWN | {"class_weights": {"a": 5}})
     assert load_finetuned(run_path("g", "mine", 0))[2]["settings"]["own_task"]["class_weights"] == [5., 1.]
-    with pytest.raises(UserError, match="no label 'c'. The labels are a, b"):
+    with pytest.raises(UserError, match="'c' .* a, b"):
         start(OWN | {"class_weights": {"c": 5}})
     write_csv("train.csv", ("text", "label"), [(text, i % 3) for i, text in enumerate(sentences(40))])
     assert load_custom_task(complete_custom_task(OWN | {"class_weights": {"2": 5}})).task.class_weights == (1., 1., 5.)

@@ -30,9 +30,10 @@ RECORD_KEYS = {
 }
 
 
-# Settings that are keys of tables.
-_CAUSES = {"training_table": " (other training rows, because a file, or the share in 'dev', changed)",
-           "dev_table": " (other dev rows, because a file, or the share in 'dev', changed)"}
+_DIFFERENCE = "{key}={stored!r:.200}, not {wanted!r:.200}"
+# Of settings that are keys of tables.
+_DIFFERENCES = {key: f"other {rows} rows ({{stored}}; now {{wanted}}), because a file, or the share in 'dev', changed"
+                for key, rows in (("training_table", "training"), ("dev_table", "dev"))}
 
 
 class Runs(list):
@@ -164,7 +165,7 @@ def _differences(stored, wanted):
         if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
             texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
         elif other != value:
-            texts.append(f"{key}={other!r:.200}, not {value!r:.200}{_CAUSES.get(key, '')}")
+            texts.append(_DIFFERENCES.get(key, _DIFFERENCE).format(key=key, stored=other, wanted=value))
     return texts
 
 

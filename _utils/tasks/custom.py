@@ -100,8 +100,8 @@ def load_custom_task(definition):
         kind = KINDS[name]
     of_others = {key for other in KINDS.values() for key in other.keys} - kind.keys.keys()
     if unused := [key for key in (*sorted(of_others), *kind.unused) if definition[key] is not None]:
-        raise UserError(f"{unused[0]!r} of the task {definition['name']!r} does not apply to the kind {kind.kind!r}. "
-                        "Leave it out, or set 'kind' to another one.")
+        raise UserError(f"{unused[0]!r} does not apply to the kind {kind.kind!r}. Leave it out of the task "
+                        f"{definition['name']!r}, or set 'kind' to another one.")
     return kind.from_files(definition, tables, reason)
 
 

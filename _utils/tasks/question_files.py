@@ -41,7 +41,8 @@ def read_questions(path):
         for paragraph in _paragraphs(path):
             context = paragraph["context"]
             group = groups.setdefault(context, len(groups))
-            rows += [{"group": group, **_row(question, context)} for question in paragraph.get("qas", [paragraph])]
+            questions = [paragraph] if "question" in paragraph else paragraph["qas"]
+            rows += [{"group": group, **_row(question, context)} for question in questions]
         table = datasets.Dataset.from_list(rows)
     if not rows:
         raise UserError(f"{path} has no question. {_ADVICE}")

@@ -499,6 +499,22 @@ def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content,
     assert "download" not in str(error.value)  # as only GLUE's files can be
 
 
+@pytest.mark.parametrize("name, content, given, malformed", [
+    ("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 5 + "short\n,x\nlong,x,y\nthree,\n", {},
+     "4 of 14 rows .*: line 12, line 13, line 14 [.]{3}"),
+    ("a.csv", "text,label\n" + "one,1.5\ntwo,2\n" * 10 + "three,many\n" * 2, {"kind": "regression"},
+     "2 of 22 rows .*: line 22, line 23[)]"),
+    ("a.conll", "a O\nb B-X\n\n" * 5 + "c\n\nd O O\n", {}, "2 of 12 rows .*: line 16, line 18[)]"),
+    ("a.csv", "text,label\n" + "one,\"['x', 'y']\"\ntwo,z\n" * 4 + "one,\"['x', 'y']\"\n", {},
+     "4 of 9 rows .*: line 3, line 5, line 7 [.]{3}"),
+    ("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,2\n" * 2, {"text": "text", "label": ["x", "y"]},
+     "2 of 4 rows .*: line 3, line 5[)]")])
+def test_malformed_rows_are_counted_and_the_first_three_named(folder, name, content, given, malformed):
+    (folder / name).write_text(content)
+    with pytest.raises(UserError, match=malformed):
+        loaded(name, **{"dev": name, **given})
+
+
 @pytest.mark.parametrize("given, message", [
     ({"train": "a.csv", "lable": "x"}, "Unknown key: 'lable'. Did you mean 'label'?"),
     ({"text": "x"}, "no training file.*'train'.*.csv"), ({"train": None}, "no training file"),

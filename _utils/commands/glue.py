@@ -9,7 +9,6 @@ from _utils.finetuning.results import (
     report,
     report_checkpoints,
     scores_by_task,
-    synthetic_titles,
     without_synthetic,
 )
 from _utils.finetuning.runs import SCORES, Runs
@@ -18,7 +17,7 @@ from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, r
 
 
 def glue_results(
-    groups: list = (),  # groups of runs; default: all of them, without those that cannot be compared
+    groups: list = (),  # groups of runs; default: all of them
 ):
     """Print the tables of finished runs and compare groups."""
     runs = Runs()
@@ -27,20 +26,16 @@ def glue_results(
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     if unknown := sorted({*groups} - {*known}):
         raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
-    for group in groups or known:
-        print(report(runs.of(group)), end="\n\n")
+    groups = groups or known
     for group in groups:
-        if synthetic := synthetic_titles(runs.of(group)):
-            print(f"Not compared: {', '.join(synthetic)} of {group}, on synthetic tables")
+        print(report(runs.of(group)), end="\n\n")
     runs = without_synthetic(runs)
-    compared = [group for group in groups or known if runs.of(group)]
+    compared = [group for group in groups if runs.of(group)]
     if len(compared) > 1:
         try:
             print(report_checkpoints(runs, compared))
         except UserError as error:
-            if groups:
-                raise
-            print(f"No comparison of all groups: {error}")
+            print(f"No comparison: {error}")
         save_plot(plot_scores({group: scores_by_task(runs.of(group)) for group in compared}), COMPARISON)
         print(f"Plot of all runs of these groups: {COMPARISON}")
 

@@ -31,7 +31,7 @@ def read_table(path):
     """The Table of a file that exists. UserError, with the line where possible, if it cannot be read."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
-        raise UserError(f"{path} is compressed. Only files of questions may be; decompress it.")
+        raise UserError(f"{path} is compressed. Decompress it, or set 'kind': 'questions' if it has questions.")
     table = FORMATS[suffix](path)
     return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
 

@@ -157,7 +157,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
         (parse, accepted), cells = parsers[name], table.rows[column]
         values = parse(cells).astype(object)
         if name in task.texts and not is_test(split):
-            values = values.mask(values.map("".join, na_action="ignore").str.strip() == "")
+            values = values.mask(values.map("".join, na_action="ignore").astype(object).str.strip() == "")
         rows[name] = values
         for place, cell in cells[values.isna()].items():
             problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {accepted}")

@@ -166,8 +166,8 @@ def plot_training(metrics_file):
     for held-out text.
 
     Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text;
-    for the discriminator loss, the share of replaced tokens as every token's probability; for its AUC, .5. None if no
-    training step was logged.
+    for the discriminator loss, if it is a plain cross-entropy, the share of replaced tokens as every token's
+    probability; for its AUC, .5. None if no training step was logged.
     """
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     if train.empty:  # the run was stopped before its first line
@@ -191,7 +191,8 @@ def plot_training(metrics_file):
         if name in held_out:
             axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
         if constant.get(name) is not None:
-            axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label="constant prediction")
+            label = "cross-entropy of a constant" if name == "disc_loss" else "constant prediction"
+            axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label=label)
         axis.legend(frameon=False)
     return figure
 
@@ -270,7 +271,7 @@ def plot_scores(scores_by_group, published=None, majority=None):
         )
     google = published, "kx", 6, "ELECTRA-Small-OWT, Google"
     for marks, style, size, label in (google, (majority, "k_", 30, "majority baseline")):
-        if marks:
+        if set(tasks) & set(marks or ()):
             axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
     return figure

@@ -180,6 +180,21 @@ def plot_objectives():
     return figure
 
 
+def plot_tying():
+    """Training curves of the quickstart's networks whose embeddings share a gradient, or not (DeBERTaV3)."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+    for name, color in (("embeddings", BLUE), ("disentangled", ORANGE)):
+        metrics_file = RESULTS / f"objectives/tying_{name}/metrics.jsonl"
+        curve, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
+        for axis, metric in zip(axes, ("gen_loss_hidden", "disc_auc")):
+            axis.plot(curve["step"], curve[metric].astype(float).rolling(10).mean(), lw=1, color=color, label=name)
+            axis.plot(held_out["step"], held_out[metric], "o", ms=4, color=color)
+    for axis, title in zip(axes, ("generator loss on hidden tokens", "AUC of the discriminator")):
+        axis.set(title=title, xlabel="step")
+    axes[0].legend(frameon=False)
+    return figure
+
+
 def plot_long_continuation():
     """Continued pretraining of 2,000 steps on 2 MB of novels with three learning rates, at the milestones."""
     figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
@@ -205,6 +220,7 @@ def plot_long_continuation():
 if __name__ == "__main__":
     plot_long_continuation().savefig(RESULTS / "continued/long.png", dpi=100)
     plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
+    plot_tying().savefig(RESULTS / "objectives/tying.png", dpi=100)
     plot_small().savefig(SMALL / "training.png", dpi=100)
     for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
         plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)

@@ -245,6 +245,16 @@ def objectives():
     return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
 
 
+def tyings():
+    """By `tying`: the last evaluation on held-out text, and on text that is damaged in the same way for both."""
+    rows = []
+    for name in ("embeddings", "disentangled"):
+        folder = RESULTS / f"objectives/tying_{name}"
+        last, damaged = held_out(folder)[-1], json.loads((folder / "damaged_text.json").read_text())
+        rows.append([last["gen_loss_hidden"], last["disc_auc"], damaged["auc"], 100 * damaged["swapped"]])
+    return rows
+
+
 def aucs(path):
     """{last part of a network's path: AUC} in an output of replaced_tokens."""
     return {name: float(auc) for name, auc in re.findall(r"(?m)([^/\s]+) +(\d\.\d+) \(", path.read_text())}
@@ -426,6 +436,7 @@ PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB"
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
+    ("paper.md", "Embeddings shared without gradient"): [(1, tyings)],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
     ("paper.md", "Minimal pairs"): [None, (1, overall_minimal_pairs)],
     ("pretraining.md", "Sizes"): [(1, sizes)],

@@ -4,23 +4,22 @@
 import re
 
 import pytest
-from recorded import recorded
+from recorded import GOLDEN, recorded
 from transformers import ElectraConfig, ElectraModel
 
 from _utils.networks import layer_groups
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.rows import EncodedRows, Window, finetuning_dataloaders
-from _utils.text.vocabulary import from_vocab_file
+from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
 from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths
 
 NUMBERS = recorded("official/finetuning_numbers.json")
 
 
-def test_encoding_matches_electra_pytorch(shared):
-    folder = shared / "golden/electra_pytorch"
-    tokenizer = from_vocab_file(folder / "vocab2000.txt")
-    examples = recorded(folder / "tokenize_sents_max_len.json")
+def test_encoding_matches_electra_pytorch():
+    tokenizer = from_vocab_file(GOLDEN / "electra_pytorch/vocab2000.txt")
+    examples = recorded("electra_pytorch/tokenize_sents_max_len.json")
     assert {(row["swap"], row["cols"]) for row in examples} >= {(True, 2), (False, 2), (False, 1)}
     for row in examples:
         cols = [key for key in row if key.startswith("sentence")]
@@ -30,11 +29,15 @@ def test_encoding_matches_electra_pytorch(shared):
 
 
 @pytest.mark.parametrize("name, cols", [("featurize_pair_L32", ["a", "b"]), ("featurize_single_L16", ["a"])])
-def test_encoding_matches_google_except_for_padding(shared, name, cols):
-    tokenizer = from_vocab_file(shared / "data/vocab.txt")
-    examples = recorded(shared / "golden/official/finetuning.json")[name]
-    assert len(examples) >= 3
-    for row in examples:
+def test_encoding_matches_google_except_for_padding(name, cols):
+    examples = recorded("official/featurize.json")
+    ids = examples["vocabulary"]  # the tokens of these texts in BERT's vocabulary
+    tokens = [f"[unused{i}]" for i in range(max(ids.values()) + 1)]
+    for token, i in ids.items():
+        tokens[i] = token
+    tokenizer = tokenizer_from_tokens(tokens)
+    assert len(examples[name]) >= 3
+    for row in examples[name]:
         encoded = tokenize_sents_max_len(row, cols, len(row["input_ids"]), hf_tokenizer=tokenizer)
         n = sum(row["input_mask"])
         assert encoded["inp_ids"] == row["input_ids"][:n] and not any(row["input_ids"][n:])

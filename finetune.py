@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Finetuning on GLUE and on your own tasks
+# # Finetuning on GLUE and on custom tasks
 #
 # [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do
 # two sentences mean the same, does one follow from the other? This notebook adds an output layer to a pretrained
@@ -32,18 +32,17 @@ from torch import nn
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import UserError, print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
-from _utils.finetuning.evaluation import KeepBest, score_of
 from _utils.finetuning.group import Group
-from _utils.finetuning.model import load, load_encoder, predict_logits, to_device
+from _utils.finetuning.model import KeepBest, load, load_encoder, predict_logits, to_device
 from _utils.finetuning.quickstart import quickstart
+from _utils.finetuning.runs import score_of
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
 from _utils.tasks.base import base_case
 from _utils.tasks.glue import as_task
 from _utils.tasks.heads import Predictor, head_options
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
-from _utils.tasks.windows import divided
+from _utils.tasks.rows import EncodedRows, divided, finetuning_dataloaders
 from _utils.text import text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
@@ -82,8 +81,8 @@ if __name__ == "__main__":
 #
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
 # files of the GLUE download, which give the same rows. If a file of a task is missing, the task is skipped with a
-# message. The tables of own tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and
-# its labels follow.
+# message. The tables of custom tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task
+# and its labels follow.
 #
 # This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words
 # or questions, are a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the
@@ -114,7 +113,7 @@ def truncated_lengths(a, b, room):
 
 
 def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
-    """[([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts)] of each row, for one or two
+    """Yield ([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts) for each row of one or two
     columns of texts.
 
     stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
@@ -125,7 +124,6 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
     """
     tokenizer = text_tokenizer(hf_tokenizer)
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
-    encoded = []
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
         lengths = list(map(len, texts))
         if stride and sum(lengths) > room:
@@ -137,13 +135,7 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
             windows = [texts]
         pairs = [reversed(window) if swap else window for window in windows]
         inputs = [tokenizer.post_process(first, *filter(len, second)) for first, *second in pairs]
-        encoded.append((inputs, sum(lengths) + max_len - room))
-    return encoded
-
-
-def tokenize_columns(columns, max_len, swap, hf_tokenizer):
-    """[(tokenizers.Encoding of at most max_len tokens, tokens before truncation)] of each row; arguments as above."""
-    return [(encoded, length) for [encoded], length in tokenize_in_windows(columns, max_len, swap, None, hf_tokenizer)]
+        yield inputs, sum(lengths) + max_len - room
 
 
 # %%
@@ -151,7 +143,7 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in
     `cols`.
     """
-    [(encoded, _)] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
+    [([encoded], _)] = tokenize_in_windows([[example[col]] for col in cols], max_len, swap, None, hf_tokenizer)
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
@@ -162,20 +154,19 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 
     settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
     """
-    orders, encoded, full_lengths, n_windows = [False], [], [], []
+    orders = [False]
     if training and settings["double_unordered"]:
         orders = [False, True]
-    stride = settings.get("window_stride")
-    for swap in orders:
-        for start in range(0, len(rows), 1000):
-            columns = rows[start:start + 1000]
-            texts = [columns[text] for text in task.texts]
-            for windows, full_length in tokenize_in_windows(texts, settings["max_length"], swap, stride, hf_tokenizer):
-                full_lengths.append(full_length)
-                n_windows.append(len(windows))
-                encoded += [{"inp_ids": window.ids, "token_type_ids": window.type_ids} for window in windows]
+
+    def texts():
+        for swap in orders:
+            for batch in rows.iter(1000):
+                columns = [batch[name] for name in task.texts]
+                yield from tokenize_in_windows(
+                    columns, settings["max_length"], swap, settings.get("window_stride"), hf_tokenizer
+                )
     labels = task.loss_targets(rows["label"][:] * len(orders))
-    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths, n_windows if stride else None)
+    return EncodedRows(texts(), labels, hf_tokenizer.pad_token_id)
 
 
 # %% [markdown]
@@ -276,7 +267,7 @@ def build_optimizer(model, settings):
 # ### Hyperparameters
 #
 # Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning
-# rate and layer decay depend on the size. Own tasks have at least 300 updates. RTE, STS-B and MRPC may start from
+# rate and layer decay depend on the size. Custom tasks train for at least 300 steps. RTE, STS-B and MRPC may start from
 # MNLI's encoder; in the paper, RTE and STS-B do.
 
 # %%
@@ -320,14 +311,14 @@ def get_glue_learner(
 # %%
 def evaluate(learn, task, data):
     """{split: `Task.evaluation`} of a learner on the dev sets of an EncodedTask."""
-    found = {}
+    evaluations = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
             raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
                             "learning rate of the task with task_overrides, or set precision=fp32.")
-        found[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
-    return found
+        evaluations[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
+    return evaluations
 
 
 # %% [markdown]
@@ -376,7 +367,7 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
-        if model.settings.get("own_task") != task.record():
+        if model.settings.get("own_task") != task.as_data():
             raise UserError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
                             "group_name.")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -73,24 +74,18 @@ def export_hf(
     finetuned = GLUE_FOLDER / ckpt
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
-    # saved with or without the optimizer
-    weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint
-    if not {"tokenizer", "config"} & set(checkpoint) and any(
-        str(name).startswith("generator.electra.") for name in weights
-    ):
-        checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path, half)]
     elif is_pretrained(checkpoint):
         exports = _pretrained_exports(checkpoint, path)
     else:
-        raise UserError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
-                        "resuming. Use one of their milestones or finetuned checkpoints.")
+        exports = _pretrained_exports(_of_electra_pytorch(checkpoint, path, vocab), path)
     with new_folder(out_dir) as folder:
         for name, network, *card in exports:
-            for parameter in network.parameters() if half else ():
-                if parameter.requires_grad:  # constants, such as RoFormer's table of angles, stay exact
-                    parameter.data = parameter.data.half()
+            # Constants, such as RoFormer's table of angles, stay exact.
+            trained = filter(attrgetter("requires_grad"), network.parameters())
+            for parameter in trained if half else ():
+                parameter.data = parameter.data.half()
             save_network(folder / name, network, *card)
     print(*sorted(map(str, Path(out_dir).iterdir())), sep="\n")
 
@@ -129,17 +124,15 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     shutil.copymode(folder / "config.json", folder / "model.safetensors")
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
-        inputs = list(inputs_of(network, None, None, None))
-        if set(hf_tokenizer.model_input_names) != set(inputs):  # whatever the tokenizer's class
-            hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
+        inputs = list(inputs_of(network, None, None, None))  # whatever the tokenizer's class
+        hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__
     pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
     metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
                              pipeline_tag=pipeline)
-    made_by = re.sub(
-        r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1)
-    )
+    strings = re.compile(r'"((?:[^"\\]|\\.)*)"')
+    made_by = strings.sub(lambda match: f'"{without_folder(match[1])}"', json.dumps(made_by, indent=1))
     ModelCard.from_template(
         metadata,
         template_str=_CARD,
@@ -161,12 +154,18 @@ def without_folder(value):
     return os.path.basename(value.rstrip("/")) if is_path else value
 
 
-def _as_pretraining_checkpoint(weights, path, vocab):
-    """The checkpoint that pretrain.py would have written for the weights of electra_pytorch. vocab: the path of the
-    vocab.txt.
+def _of_electra_pytorch(checkpoint, path, vocab):
+    """The checkpoint that pretrain.py would have written for one of electra_pytorch. vocab: the path of the vocab.txt.
 
-    Their names are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no longer saved.
+    The names of its weights are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no
+    longer saved. UserError for another checkpoint.
     """
+    # saved with or without the optimizer
+    weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint
+    parts = {str(name).partition(".")[0] for name in weights}
+    if {"tokenizer", "config"} & set(checkpoint) or not parts >= {*PARTS}:
+        raise UserError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
+                        "resuming. Use one of their milestones or finetuned checkpoints.")
     if vocab is None:
         raise UserError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass "
                         "--vocab PATH/vocab.txt; the default of electra_pytorch is that of "
@@ -205,9 +204,9 @@ def _pretrained_exports(checkpoint, path):
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     milestone = MILESTONE.fullmatch(path.stem)
     log = path.parent / (milestone["run"] if milestone else path.stem) / "metrics.jsonl"  # of the run that wrote it
-    for row in read_metrics(log, "held_out") if log.is_file() else ():
-        if row["step"] == checkpoint.get("step"):
-            made_by["held-out metrics"] = row
+    metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log.is_file() else {}
+    if made_by.get("step") in metrics:
+        made_by["held-out metrics"] = metrics[made_by["step"]]
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
@@ -220,7 +219,8 @@ def training_of(part, name):
     unknown.
     """
     objective = named(name)
-    return objective.training.get(part) if objective and part in objective.training else f"with the objective {name!r}"
+    phrases = objective.training if objective else {}
+    return phrases.get(part, f"with the objective {name!r}")
 
 
 def _title(run, objective, families):

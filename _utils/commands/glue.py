@@ -9,7 +9,6 @@ from _utils.finetuning.results import (
     report,
     report_checkpoints,
     scores_by_task,
-    synthetic_titles,
     without_synthetic,
 )
 from _utils.finetuning.runs import SCORES, Runs
@@ -18,30 +17,25 @@ from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, r
 
 
 def glue_results(
-    groups: list = (),  # groups of runs; default: all of them, without those that cannot be compared
+    groups: list = (),  # groups of runs; default: all of them
 ):
     """Print the tables of finished runs and compare groups."""
     runs = Runs()
-    known = list(dict.fromkeys(row["group"] for row in runs))
+    known = list(dict.fromkeys(record["group"] for record in runs))
     if not runs:
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
+    if unknown := sorted({*groups} - {*known}):
+        raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
+    groups = groups or known
     for group in groups:
-        if group not in known:
-            raise UserError(f"Group not found in {SCORES}: {group!r}. Choose from {', '.join(known)}.")
-    for group in groups or known:
         print(report(runs.of(group)), end="\n\n")
-    for group in groups:
-        if synthetic := synthetic_titles(runs.of(group)):
-            print(f"Not compared: {', '.join(synthetic)} of {group}, on synthetic tables")
     runs = without_synthetic(runs)
-    compared = [group for group in groups or known if runs.of(group)]
+    compared = [group for group in groups if runs.of(group)]
     if len(compared) > 1:
         try:
             print(report_checkpoints(runs, compared))
         except UserError as error:
-            if groups:
-                raise
-            print(f"No comparison of all groups: {error}")
+            print(f"No comparison: {error}")
         save_plot(plot_scores({group: scores_by_task(runs.of(group)) for group in compared}), COMPARISON)
         print(f"Plot of all runs of these groups: {COMPARISON}")
 
@@ -56,7 +50,5 @@ def glue_submission(
         path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
-    print(
-        f"{path} is "
-        + ("a valid submission" if rows == OFFICIAL_ROWS else "valid for tables other than the official ones")
-    )
+    is_official = rows == OFFICIAL_ROWS
+    print(f"{path} is {'a valid submission' if is_official else 'valid for tables other than the official ones'}")

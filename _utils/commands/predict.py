@@ -6,7 +6,8 @@ from pathlib import Path
 
 from _utils.errors import UserError
 from _utils.finetuning.model import load
-from _utils.tasks.table_files import FORMATS, check_columns, read_table, read_tsv
+from _utils.tasks.table_files import FORMATS, read_table
+from _utils.tasks.tables import check_columns, malformed, read_tsv
 
 
 def predict(
@@ -28,11 +29,10 @@ def predict(
     task.check_predictable(checkpoint)
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
-    for place, problem in table.problems.items():
-        if not is_blank[place]:
-            wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
-            raise UserError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a "
-                            "CSV file, quote cells that contain the delimiter.")
+    if bad := [place for place in table.problems if not is_blank[place]]:
+        raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "
+                        f"{task.title}, each line is {'<TAB>'.join(map(str, columns))}; in a CSV file, quote cells "
+                        "that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     if header := task.header(columns):

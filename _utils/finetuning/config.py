@@ -1,5 +1,6 @@
 """Configuration of finetuning: the keys and their types, and the values derived from other keys."""
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,12 +28,12 @@ from _utils.keys import (
 from _utils.networks.build import check_length
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task
-from _utils.tasks.custom import QUESTION_TASKS, complete_own_task, question_task
+from _utils.tasks.custom import QUESTION_TASKS, complete_custom_task, question_task
 from _utils.tasks.glue import FINETUNED_TASKS
 from _utils.tasks.kinds import KINDS
 
 _NAMES = *FINETUNED_TASKS, *QUESTION_TASKS
-_Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_own_task)], (
+_Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_custom_task)], (
     f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
@@ -45,10 +46,9 @@ def names_of(tasks):
 
 def _check_names(tasks):
     """The tasks; UserError if two have the same name."""
-    names = names_of(tasks)
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
+    [(name, n)] = Counter(names_of(tasks)).most_common(1)
+    if n > 1:
+        raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
     return tasks
 
 
@@ -82,7 +82,7 @@ FINETUNE_KEYS = {
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(FINETUNED_TASKS), (
         "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
         "datasets/): "
-        f"{', '.join(QUESTION_TASKS)}, or dictionaries of your own tasks, such as "
+        f"{', '.join(QUESTION_TASKS)}, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
         "'train' is required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
@@ -165,9 +165,10 @@ def complete_finetuning(config):
     Raises UserError for values that contradict each other.
     """
     if config.quickstart:
-        # A group name of one's own checkpoint follows below.
-        derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}
-        config = config.unless_given(QUICKSTART_GLUE | derived)
+        values = dict(QUICKSTART_GLUE)
+        if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
+            del values["group_name"]
+        config = config.unless_given(values)
     tasks = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
     config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model)})
@@ -188,14 +189,10 @@ def for_checkpoint(config, pretrained):
     length = of_recipe if pretrained.name.endswith(".pth") else 512
     config = config.with_defaults({"size": pretrained.size, "max_length": length})
     check_length(pretrained.model, config.max_length, repr(pretrained.name))
-    _check_windows(config)
-    return config
-
-
-def _check_windows(config):
-    if config.window_stride and config.max_length and config.window_stride >= config.max_length:
+    if (config.window_stride or 0) >= config.max_length:
         raise UserError(f"window_stride={config.window_stride} would leave out tokens between windows of "
                         f"max_length={config.max_length} tokens. Set it to half of max_length, for example.")
+    return config
 
 
 def _group_of(model):
@@ -214,7 +211,6 @@ def _check(config):
                                 f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise UserError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
-    _check_windows(config)
     if config.end <= config.start:
         raise UserError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
                         "..., end - 1.")
@@ -226,6 +222,4 @@ def _check(config):
 
 def uses_synthetic_glue(config):
     """True for the quickstart's tables, which are generated on the fly and whose scores do not carry over to GLUE."""
-    if config.glue_dir is None:
-        return False
-    return os.path.realpath(config.glue_dir) == os.path.realpath(QUICKSTART_GLUE["glue_dir"])
+    return Path(config.glue_dir or "").resolve() == Path(QUICKSTART_GLUE["glue_dir"]).resolve()

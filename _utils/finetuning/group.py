@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from _utils.finetuning.config import for_checkpoint, names_of, uses_synthetic_glue
-from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
@@ -23,15 +22,16 @@ from _utils.finetuning.preparation import (
     trainable_tasks,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_evaluations
 from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained, max_positions
 from _utils.runs import RunLog, check_writable, code_key, locked
 from _utils.tasks.base import Task
+from _utils.tasks.custom import load_custom_task
 from _utils.tasks.glue import load_task
-from _utils.tasks.load import load_data
 from _utils.tasks.rows import EncodedTask, encode_task, text_notices
 from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.wsc import WSC
 from _utils.training import choose_device
 
 
@@ -39,7 +39,14 @@ def load_tables(c):
     """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
-    tables = {name: load_data(entry, c) for name, entry in zip(names_of(c.tasks), c.tasks)}
+    tables = {}
+    for name, entry in zip(names_of(c.tasks), c.tasks):
+        if isinstance(entry, dict):
+            tables[name] = load_custom_task(entry)
+        elif name == WSC.name and c.wsc_trick and c.do_finetune:
+            tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
+        else:
+            tables[name] = load_task(name, c.glue_dir)
     if "mnli" in tables:
         tables["ax"] = load_task("ax", c.glue_dir)
     return tables
@@ -50,7 +57,7 @@ class PlannedRun(NamedTuple):
 
     run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.
     started: time.perf_counter().
-    mnli_run: row of the MNLI run with whose encoder it starts, or None.
+    mnli_run: record of the MNLI run with whose encoder it starts, or None.
     """
     task: Task
     run: int
@@ -141,9 +148,9 @@ class Group:
         c, settings, seed = self.c, self.settings[name], seed_of(self.c, run)
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
-            if row := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if row.get("code", self.code) != self.code else ""
-                report_run(row, f"already finished{changed}", self.processes)
+            if record := Runs().finished(c.group_name, name, run, seed, settings):
+                changed = ", with code that changed since" if record.get("code", self.code) != self.code else ""
+                report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()
             group = settings["start_from_mnli"]
@@ -165,7 +172,7 @@ class Group:
         return self.data[name]
 
     def save(self, planned, learn, evaluations):
-        """Save the checkpoint of a trained PlannedRun, append its row to the table, and report it.
+        """Save the checkpoint of a trained PlannedRun, append its record to scores.jsonl, and report it.
 
         learn: FinetuningLearner.   evaluations: {split: `Task.evaluation`}.
         """
@@ -173,29 +180,40 @@ class Group:
         for split, evaluation in evaluations.items():
             planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
         seconds, best_epoch = time.perf_counter() - planned.started, settings["keep"] and learn.keep_best.best_epoch
-        row = {"group": c.group_name, "task": task.name, "run": planned.run, "seed": planned.seed, "settings": settings,
-               "pretrained_checkpoint": self.pretrained.name, "objective": self.pretrained.objective,
-               "synthetic": uses_synthetic_glue(c) and not task.record(),
-               "mnli_run": planned.mnli_run and planned.mnli_run["run"], "train_rows": planned.data.train.n_examples,
-               "best_epoch": best_epoch, "seconds": round(seconds, 1), "device": str(self.device), "code": self.code}
-        row = with_evaluations(row, evaluations)
+        record = {
+            "group": c.group_name,
+            "task": task.name,
+            "run": planned.run,
+            "seed": planned.seed,
+            "settings": settings,
+            "pretrained_checkpoint": self.pretrained.name,
+            "objective": self.pretrained.objective,
+            "synthetic": uses_synthetic_glue(c) and not task.is_own,
+            "mnli_run": planned.mnli_run and planned.mnli_run["run"],
+            "train_rows": planned.data.train.n_examples,
+            "best_epoch": best_epoch,
+            "seconds": round(seconds, 1),
+            "device": str(self.device),
+            "code": self.code,
+        }
+        record = with_evaluations(record, evaluations)
         path = run_path(c.group_name, task.name, planned.run)
-        save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, row)
-        add_run(row)
+        save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
+        add_run(record)
         epoch = f", weights of epoch {best_epoch}" if best_epoch else ""
-        report_run(row, f"{seconds:.0f} s{epoch}", self.processes)
+        report_run(record, f"{seconds:.0f} s{epoch}", self.processes)
 
     def finish(self, predict_test):
         """Predict the test sets, print the tables of the group, write its plots, and return Results.
 
         predict_test: that of the notebook.
         """
+        submission = None
         if self.processes.is_main:
             score_test_files(self.c, self.tables)
-        runs, submission = Runs().of(self.c.group_name), None
-        if self.processes.is_main:
-            print(report(runs))
+            print(report(Runs().of(self.c.group_name)))
             submission = write_test_files(self.c, self.tables, predict_test)
-            save_result_plots(runs)
+            save_result_plots(Runs().of(self.c.group_name))
+        runs = Runs().of(self.c.group_name)
         self.processes.close()
         return Results(summarize(runs), table_of_runs(runs), self.tables, submission)

@@ -1,9 +1,12 @@
-"""Finetuned checkpoints: saving, loading, and predicting with them."""
+"""Finetuned networks: the best epoch, checkpoints, and predictions."""
+import copy
 import sys
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
+from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import UserError
@@ -11,24 +14,42 @@ from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.tasks.kinds import task_of
-from _utils.tasks.rows import IGNORED, inference_dataloader, truncation_notice, unknown_notice
-from _utils.tasks.table_files import Table, check_columns
-from _utils.tasks.tables import to_dataset
+from _utils.tasks.rows import IGNORED, inference_dataloader, length_notice, unknown_notice
+from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
 from _utils.training.device import avoid_cudnn_attention
 
 
-def save_finetuned(path, model, hf_tokenizer, row):
-    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table of
-    runs.
+class KeepBest(Callback):
+    """After each epoch, remembers the weights if `score(learner)` is the best so far, and restores the best ones at the
+    end.
+
+    An undefined score (NaN) is worse than any other.   best_epoch: its number, from 1.
     """
+    order = 60
+
+    def __init__(self, score):
+        self.score, self.best = score, -np.inf
+
+    def after_epoch(self):
+        score = np.nan_to_num(self.score(self.learn), nan=np.finfo(float).min)
+        if score > self.best:
+            self.best, self.best_epoch = score, self.learn.epoch + 1
+            self.weights = copy.deepcopy(self.learn.model.state_dict())
+
+    def after_fit(self):
+        self.learn.model.load_state_dict(self.weights)
+
+
+def save_finetuned(path, model, hf_tokenizer, record):
+    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the record of the run."""
     save_checkpoint(
         {
             "model": model.state_dict(),
             "encoder_config": model.base_model.config.to_dict(),
             **tokenizer_record(hf_tokenizer),
-            "run": row,
+            "run": record,
             "versions": versions(),
         },
         path,
@@ -53,18 +74,18 @@ class Untrained(NamedTuple):
 
 
 def load_finetuned(path):
-    """(model, hf_tokenizer, row of the table of runs) of a finetuned checkpoint. UserError if it is not one."""
+    """(model, hf_tokenizer, record of the run) of a finetuned checkpoint. UserError if it is not one."""
     checkpoint = load_finetuned_checkpoint(path)
-    row, weights = checkpoint["run"], checkpoint["model"]
+    record, weights = checkpoint["run"], checkpoint["model"]
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
-    model = task_of(row).network(untrained, row["settings"] | {"freeze": False})
+    model = task_of(record).network(untrained, record["settings"] | {"freeze": False})
     load_weights(model, weights, path)
-    return model.eval(), tokenizer_of(checkpoint), row
+    return model.eval(), tokenizer_of(checkpoint), record
 
 
-def load_encoder(model, row):
-    """Load the encoder of a finished run, a row of the table of runs, into a predictor, whose head is kept."""
-    weights = load_checkpoint(path_of(row))["model"]
+def load_encoder(model, record):
+    """Load the encoder of a finished run into a predictor, whose head is kept."""
+    weights = load_checkpoint(path_of(record))["model"]
     model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
                                       if name.startswith("base_model.")})
 
@@ -99,33 +120,25 @@ def predict_logits(model, dl, precision):
     return in_rows
 
 
-def predict_rows(task, model, rows, settings, device=None, precision=None):
-    """The outputs of a Task for encoded rows, on the CPU.
-
-    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
-    """
-    device = choose_device(device)
+def predict_rows(task, model, rows, settings, device, precision):
+    """The outputs of a Task for encoded rows, on the CPU. settings: of the run; only the batch size is used."""
     dl = inference_dataloader(rows, settings["bs"], device)
-    return task.outputs(rows, predict_logits(to_device(model, device), dl, choose_precision(precision, device)))
+    return task.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
 
 
 class FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A
     text."])`.
 
-    task: its Task.   labels: in the order of the probabilities.   run: its row of the table of runs.
+    task: its Task.   labels: in the order of the probabilities.   run: the record of its run.
     """
 
     def __init__(self, path, device=None, precision=None):
         self.path = str(path)
         self.network, self.hf_tokenizer, self.run = load_finetuned(path)
-        self.task, self.settings, self.device, self.precision = (
-            task_of(self.run),
-            self.run["settings"],
-            device,
-            precision,
-        )
-        self.labels = list(self.task.labels)
+        self.task, self.settings = task_of(self.run), self.run["settings"]
+        self.labels, self.device = list(self.task.labels), choose_device(device)
+        self.precision = choose_precision(precision, self.device)
 
     def predict(self, texts):
         """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
@@ -134,13 +147,15 @@ class FinetunedModel:
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
         """
         names = self.task.texts
-        rows = [texts] if isinstance(texts, str) else list(texts)
-        if len(names) > 1 and any(isinstance(row, str) or len(row) != len(names) for row in rows):
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        rows = [[text] for text in texts] if len(names) == 1 else texts
+        if any(isinstance(row, str) or len(row) != len(names) for row in rows):
             raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
                             f"{[names]!r:.100}.")
-        columns = [rows] if len(names) == 1 else zip(*rows)
-        predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
-        return predicted._replace(labels=self.task.labels_of_texts(rows, predicted.labels))
+        places = [f"row {i}" for i in range(len(rows))]
+        table = Table("texts", pd.DataFrame(rows, places, names, dtype=object), {})
+        predictions = self.predict_table(table, names)
+        return predictions._replace(labels=self.task.labels_of_texts(texts, predictions.labels))
 
     def predict_table(self, table, columns):
         """Predictions for the rows of a Table. columns: of the texts."""
@@ -153,13 +168,11 @@ class FinetunedModel:
         counts words.
         """
         encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
-        long = truncation_notice(encoded, self.settings["max_length"],
-                                 "Finetune with a larger max_length or with window_stride, or shorten the texts.")
-        unknown = unknown_notice(
-            encoded, self.hf_tokenizer, self.task.sample(rows), "The model was trained on other texts.", many=0.3
-        )
-        for text in filter(None, (None if encoded.n_windows else long, unknown)):
-            print(text, file=sys.stderr)
+        notices = [length_notice(encoded, self.settings["max_length"],
+                                 "Finetune with a larger max_length or with window_stride, or shorten the texts."),
+                   unknown_notice(encoded, self.hf_tokenizer, self.task.sample(rows),
+                                  "The model was trained on other texts.", many=0.3)]
+        print(*(f"{notice}\n" for notice in notices if notice), sep="", end="", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
 
 

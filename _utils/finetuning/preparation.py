@@ -7,7 +7,7 @@ import torch
 from _utils.errors import UserError
 from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
-from _utils.finetuning.runs import Runs, path_of, run_path
+from _utils.finetuning.runs import Runs, path_of, rank, run_path
 from _utils.tasks.kinds import task_of
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.tables import rows_of_splits, table_key
@@ -49,14 +49,12 @@ def trainable_tasks(c, tables):
 
     tables: {task: TaskData}.
     """
-    names = names_of(c.tasks)
-    ordered = sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names
-    found = [name for name in ordered if not missing_tables(tables[name])]
-    if not found:
-        reasons = "; ".join(missing_tables(tables[names[0]]))
-        raise UserError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH "
-                        "to a complete GLUE download.")
-    return found
+    names = [name for name in names_of(c.tasks) if not missing_tables(tables[name])]
+    if not names:
+        name = names_of(c.tasks)[0]
+        raise UserError(f"Tables are missing for each of the tasks {', '.join(names_of(c.tasks))} "
+                        f"({'; '.join(missing_tables(tables[name]))}). Set glue_dir=PATH to a complete GLUE download.")
+    return sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names
 
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
@@ -72,11 +70,11 @@ def settings_of(task, splits, values, c, pretrained):
     mnli_group = c.group_name if c.start_from_mnli is True else c.start_from_mnli
     return {**values, **{key: c[key] for key in CONFIGURED_SETTINGS}, **task.settings(c),
             "precision": choose_precision(c.precision, choose_device(c.device)),
-            "own_task": task.record(),
+            "own_task": task.as_data(),
             "keep": None if c.keep == "last" else c.keep,
             "start_from_mnli": task.name in STARTED_FROM_MNLI and mnli_group,
             "training_table": table_key(splits["train"]),
-            "dev_table": table_key(splits["validation"]) if task.record() else None,
+            "dev_table": table_key(splits["validation"]) if task.is_own else None,
             "pretrained_weights": pretrained.digest}
 
 
@@ -96,13 +94,10 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in settings_by_task:
             text += f"; {text_of_updates(data, settings_by_task[name])}"
-            if data.task.record() and family and (head := data.task.why_not_exported(settings_by_task[name], family)):
+            if data.task.is_own and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
-        elif settings_by_task and missing_tables(data):
-            text += "; not finetuned"
-        elif settings_by_task and not notices:
-            continue  # AX, which only has a test set
-        print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
+        if data.task.devs or notices or not settings_by_task:  # AX only has a test set
+            print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
 
 
 def text_of_updates(data, settings):
@@ -119,8 +114,7 @@ def text_of_updates(data, settings):
 
 def check_settings(c, settings_by_task, pretrained, tables):
     """Raise UserError for problems that would stop the planned runs later. settings_by_task: {task: settings}.
-    tables: {task:
-    TaskData}.
+    tables: {task: TaskData}.
 
     Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that
     will not exist.
@@ -128,7 +122,7 @@ def check_settings(c, settings_by_task, pretrained, tables):
     runs = Runs()
     for name, settings in settings_by_task.items():
         # also of runs that this command does not train
-        seeds = {row["run"]: row["seed"] for row in runs.of(c.group_name, name)}
+        seeds = {record["run"]: record["seed"] for record in runs.of(c.group_name, name)}
         for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
             runs.finished(c.group_name, name, run, seed, settings)
         group = settings["start_from_mnli"]
@@ -139,7 +133,7 @@ def check_settings(c, settings_by_task, pretrained, tables):
 
 
 def chosen_runs(c, runs, settings_by_task=()):
-    """{task: finished runs that predict its test sets, as rows of the table}: those in th_run, or the best one.
+    """{task: records of the finished runs that predict its test sets}: those in th_run, or the best one.
 
     Without a dictionary, th_run applies to the tasks that have runs.   settings_by_task: tasks whose runs start, ...,
     end - 1 will be finished.
@@ -148,30 +142,24 @@ def chosen_runs(c, runs, settings_by_task=()):
     """
     chosen = {}
     for name in names_of(c.tasks):
-        finished, planned, rows = (
-            runs.of(c.group_name, name),
-            range(c.start, c.end) if name in settings_by_task else (),
-            [],
-        )
-        th_run = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run if finished or planned else None
-        for run in th_run or ():
-            row = finished.find(c.group_name, name, run)
-            if row and path_of(row).exists():
-                rows.append(row)
-            elif run not in planned:
+        finished = runs.of(c.group_name, name)
+        planned = range(c.start, c.end) if name in settings_by_task else ()
+        wanted = c.th_run.get(name) if isinstance(c.th_run, dict) else (finished or planned) and c.th_run
+        available = {record["run"]: record for record in finished if path_of(record).exists()}
+        for run in wanted or ():
+            if run not in (*available, *planned):
                 raise UserError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not "
                                 f"finished, or '{run_path(c.group_name, name, run)}' was deleted. Choose another run, "
                                 "or finetune it.")
-        if not th_run and (best := finished.best()):
-            rows.append(best)
-        chosen[name] = rows
+        best = sorted(available.values(), key=rank, reverse=True)[:1]
+        chosen[name] = [available[run] for run in wanted if run in available] if wanted else best
     if not settings_by_task and not any(chosen.values()):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first with do_finetune=True, or set tasks or group_name.")
     return chosen
 
 
-def report_run(row, status, processes):
+def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
-    result = f"{task_of(row).title}, run {row['run']}, seed {row['seed']}: {format_scores(row)} ({status})"
-    processes.report("; ".join([result, *notices_of(row)]))
+    result = f"{task_of(record).title}, run {record['run']}, seed {record['seed']}: {format_scores(record)} ({status})"
+    processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

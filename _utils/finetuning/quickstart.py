@@ -111,13 +111,8 @@ def first_sentences(checkpoint, n=3):
     if loaded.part != "discriminator":
         return []
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")
-    found = []
-    for words, tags in (zip(*map(str.split, row.splitlines())) for row in rows):
-        if (
-            len(found) < n
-            and 9 <= len(words) <= 14
-            and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words)
-        ):
-            is_wrong = [*(tag == "WRONG" for tag in tags), False]
-            found.append(sentence_probabilities(loaded.network, loaded.hf_tokenizer, [*words, "."], is_wrong))
-    return found
+    sentences = [tuple(zip(*map(str.split, row.splitlines()))) for row in rows]
+    short = [(words, tags) for words, tags in sentences if 9 <= len(words) <= 14
+             and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words)]
+    return [sentence_probabilities(loaded.network, loaded.hf_tokenizer, [*words, "."],
+                                   [*(tag == "WRONG" for tag in tags), False]) for words, tags in short[:n]]

@@ -1,9 +1,10 @@
-"""Finished finetuning runs: their table, their checkpoints, and the best of them.
+"""Finished finetuning runs: their records, their checkpoints, and the best of them.
 
-checkpoints/glue/scores.jsonl holds one line for each finished run of every group.
+checkpoints/glue/scores.jsonl holds one line for each finished run of every group, its record.
 """
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,9 @@ from _utils.tasks.kinds import task_of
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
-# Keys of a finetuned checkpoint, and of a row of the table; scores: {split: {metric: value}}, whose first metric ranks
-# the runs.
+# Keys of a finetuned checkpoint, and of a record; scores: {split: {metric: value}}, whose first metric ranks the runs.
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}
-ROW_KEYS = {
+RECORD_KEYS = {
     "group": str,
     "task": str,
     "run": int,
@@ -28,52 +28,56 @@ ROW_KEYS = {
     "train_rows": int,
     "synthetic": bool,
 }
-_TABLES = {"training_table": "training", "dev_table": "dev"}  # settings that are keys of tables
+
+
+_DIFFERENCE = "{key}={stored!r:.200}, not {wanted!r:.200}"
+# Of settings that are keys of tables.
+_DIFFERENCES = {key: f"other {rows} rows ({{stored}}; now {{wanted}}), because a file, or the share in 'dev', changed"
+                for key, rows in (("training_table", "training"), ("dev_table", "dev"))}
 
 
 class Runs(list):
-    """Finished runs: the rows given, or those of the table, the latest of each run.
+    """Records of finished runs: those given, or those of the file, the latest of each run.
 
-    Another command may add rows to the table at any time: `Runs()` reads it again. UserError for an invalid line.
+    Another command may add records to the file at any time: `Runs()` reads it again. UserError for an invalid line.
     """
 
-    def __init__(self, rows=None, path=SCORES):
-        super().__init__(_read(path) if rows is None else rows)
+    def __init__(self, records=None, path=SCORES):
+        super().__init__(_read(path) if records is None else records)
 
     def of(self, group, task=None):
-        """Those of a group, or of one of its tasks: GLUE's tasks in their order, then own tasks in that of their first
-        runs, and by run.
+        """Those of a group, or of one of its tasks: GLUE's tasks in their order, then custom tasks in that of their
+        first runs, and by run.
         """
-        found = [row for row in self if row["group"] == group and task in (None, row["task"])]
-        tasks = list(dict.fromkeys((*TASKS, *(row["task"] for row in found))))
-        return Runs(sorted(found, key=lambda row: (tasks.index(row["task"]), row["run"])))
+        of_group = [record for record in self if record["group"] == group and task in (None, record["task"])]
+        tasks = list(dict.fromkeys((*TASKS, *(record["task"] for record in of_group))))
+        return Runs(sorted(of_group, key=lambda record: (tasks.index(record["task"]), record["run"])))
 
     def find(self, group, task, run):
-        """The row of the finished run with this checkpoint, or None."""
+        """The record of the finished run with this checkpoint, or None."""
         path = run_path(group, task, run)
-        return next((row for row in self if path_of(row) == path), None)
+        return next((record for record in self if path_of(record) == path), None)
 
     def finished(self, group, task, run, seed, settings):
-        """The row of a finished run, or None. UserError if the run was trained with other settings, or its checkpoint
-        is another run's.
+        """The record of a finished run, or None. UserError if the run was trained with other settings, or its
+        checkpoint is another run's.
 
-        The names of groups and own tasks may contain the character that separates them in the names of checkpoints.
+        The names of groups and custom tasks may contain the character that separates them in the names of checkpoints.
         """
-        row = self.find(group, task, run)
-        if row and (
-            differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)
-        ):
+        record, wanted = self.find(group, task, run), {"group": group, "task": task, "seed": seed, **settings}
+        if record and (differences := _differences({**record, **record["settings"]}, wanted)):
             raise UserError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
                             "Set another group_name for these runs.")
-        return row
+        return record
 
     def best(self):
-        """The row with the best dev score among those whose checkpoint exists, or None."""
-        return max((row for row in self if path_of(row).exists()), key=rank, default=None)
+        """The record with the best dev score among those whose checkpoint exists, or None."""
+        return max((record for record in self if path_of(record).exists()), key=rank, default=None)
 
     def best_mnli(self, group, pretrained):
-        """The row of a group's best MNLI run from the same pretrained weights. UserError if there is none."""
-        same = [row for row in self.of(group, "mnli") if row["settings"]["pretrained_weights"] == pretrained.digest]
+        """The record of a group's best MNLI run from the same pretrained weights. UserError if there is none."""
+        same = [record for record in self.of(group, "mnli")
+                if record["settings"]["pretrained_weights"] == pretrained.digest]
         if best := Runs(same).best():
             return best
         raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
@@ -81,52 +85,62 @@ class Runs(list):
 
 
 def _read(path):
-    """The latest row of each run.
+    """The latest record of each run.
 
-    A truncated row is skipped: a killed process leaves one, and its run is not finished.
+    A truncated line is skipped: a killed process leaves one, and its run is not finished.
     """
-    latest = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.exists() else (), 1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            if not line or line.startswith("{"):
-                continue
-            row = None
-        if not is_row(row):
-            raise UserError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
-        latest[row["group"], row["task"], row["run"]] = row
+    latest, lines = {}, path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        record = None
+        with suppress(ValueError):
+            record = json.loads(line)
+        if is_record(record):
+            latest[record["group"], record["task"], record["run"]] = record
+        elif record is not None or line[:1] not in ("", "{"):
+            raise UserError(f"{path}, line {number} is not a record of a run. Delete that line.")
     return latest.values()
 
 
-def is_row(row):
-    """Whether a value from a file is a row of the table, of a task of GLUE or with the record of an own task."""
-    try:
-        return has_keys(row, ROW_KEYS) and bool(task_of(row))
-    except ValueError:
-        return False
+def is_record(value):
+    """Whether a value from a file is the record of a run: of a task of GLUE, or of a custom task that it describes."""
+    with suppress(ValueError):
+        return has_keys(value, RECORD_KEYS) and bool(task_of(value))
+    return False
 
 
-def add_run(row):
-    """Append a finished run to the table and flush it to disk. Several processes may append at once."""
+def add_run(record):
+    """Append a finished run to the file and flush it to disk. Several processes may append at once."""
     GLUE_FOLDER.mkdir(parents=True, exist_ok=True)
     with open(SCORES, "a+") as file:
         file.seek(0)
-        is_truncated = file.read()[-1:] not in ("", "\n")  # a killed process may have left a part of a row
-        file.write("\n" * is_truncated + json.dumps(row) + "\n")
+        is_truncated = file.read()[-1:] not in ("", "\n")  # a killed process may have left a part of a record
+        file.write("\n" * is_truncated + json.dumps(record) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def score(row):
+def with_evaluations(record, evaluations):
+    """A record with {split: `Task.evaluation`}, in place of those of a test file."""
+    for part in "scores baselines notices classes confusion".split():
+        dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
+        record = record | {part: dev | {split: values[part] for split, values in evaluations.items()}}
+    return record
+
+
+def score_of(evaluations):
+    """`score` of {split: `Task.evaluation`}."""
+    return score(with_evaluations({}, evaluations))
+
+
+def score(record):
     """The first metric on the first dev set in percent."""
-    metrics = next(iter(row["scores"].values()))
+    metrics = next(iter(record["scores"].values()))
     return 100 * next(iter(metrics.values()))
 
 
-def rank(row):
+def rank(record):
     """`score`, or -inf if it is undefined (NaN), by which the runs of a task are compared."""
-    return np.nan_to_num(score(row), nan=-np.inf)
+    return np.nan_to_num(score(record), nan=-np.inf)
 
 
 def run_path(group, task, run):
@@ -136,25 +150,22 @@ def run_path(group, task, run):
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
 
 
-def path_of(row):
+def path_of(record):
     """Checkpoint of a finished run."""
-    return run_path(row["group"], row["task"], row["run"])
+    return run_path(record["group"], record["task"], record["run"])
 
 
-def _differences(found, wanted):
-    """[text about each value of `wanted` that `found` does not have]; of values that are dictionaries, about their
+def _differences(stored, wanted):
+    """[text about each value of `wanted` that `stored` does not have]; of values that are dictionaries, about their
     values.
     """
     texts = []
     for key, value in wanted.items():
-        other = found.get(key)
+        other = stored.get(key)
         if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
             texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
-        elif other != value and key in _TABLES:
-            texts.append(f"other {_TABLES[key]} rows ({other}; now {value}), because a file, or the share in 'dev', "
-                         "changed")
         elif other != value:
-            texts.append(f"{key}={other!r:.200}, not {value!r:.200}")
+            texts.append(_DIFFERENCES.get(key, _DIFFERENCE).format(key=key, stored=other, wanted=value))
     return texts
 
 
@@ -170,6 +181,6 @@ def load_finetuned_checkpoint(path):
 
 def check_finetuned(checkpoint, path):
     """UserError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
-    if not has_keys(checkpoint, FINETUNING_KEYS) or not is_row(checkpoint["run"]):
+    if not has_keys(checkpoint, FINETUNING_KEYS) or not is_record(checkpoint["run"]):
         raise UserError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
                         f"checkpoints/glue/*.pth.")

@@ -2,32 +2,30 @@
 from pathlib import Path
 
 from _utils.finetuning.config import uses_synthetic_glue
-from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.model import load
 from _utils.finetuning.preparation import chosen_runs
-from _utils.finetuning.runs import Runs, add_run, path_of, score
-from _utils.tasks.submission import complete_submission, rows_of
+from _utils.finetuning.runs import Runs, add_run, path_of, score, with_evaluations
+from _utils.tasks.submission import OFFICIAL_ROWS, complete_submission, rows_of
 from _utils.tasks.tables import table_key
 
 
 def score_test_files(c, tables):
-    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not
-    train.
+    """Add scores on the labelled test files of custom tasks to all finished runs, also to those that this command does
+    not train.
 
     A test file may get labels, or change, after a run: then the scores are computed again, or removed.
     """
     for name, data in tables.items():
         current = table_key(data.splits["test"]) if data.test_task else None
-        for row in Runs().of(c.group_name, name):
-            path = path_of(row)
+        for record in Runs().of(c.group_name, name):
+            path, evaluations = path_of(record), {}
             key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
-            if row.get("test_table") in (current, key) or row["settings"]["own_task"] != data.task.record():
+            if record.get("test_table") in (current, key) or record["settings"]["own_task"] != data.task.as_data():
                 continue
-            found = {}
             if key:
                 outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
-                found["test"] = data.test_task.evaluation(outputs, data.splits["test"]["label"][:])
-            add_run({**with_evaluations(row, found), "test_table": key})
+                evaluations["test"] = data.test_task.evaluation(outputs, data.splits["test"]["label"][:])
+            add_run({**with_evaluations(record, evaluations), "test_table": key})
 
 
 def write_test_files(c, tables, predict_test):
@@ -39,14 +37,13 @@ def write_test_files(c, tables, predict_test):
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
     for source, runs in chosen_runs(c, Runs()).items():
-        models = [load(path_of(row), c.device, c.precision) for row in runs]
-        dev_scores = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in runs)
+        models = [load(path_of(record), c.device, c.precision) for record in runs]
+        dev_scores = ", ".join(f"{source} run {record['run']} (dev {score(record):.2f})" for record in runs)
         for data in tables_of(source, tables):
             for dl_idx, (split, file) in enumerate(data.task.test_files.items()):
                 if not models or split in data.missing:
-                    skipped.append(
-                        f"{file} ({data.missing.get(split, f'{tables[source].task.title} has no finished run')})"
-                    )
+                    reason = data.missing.get(split, f"{tables[source].task.title} has no finished run")
+                    skipped.append(f"{file} ({reason})")
                     continue
                 predictions = predict_test(data.task, models, dl_idx, data=data)
                 data.task.write(folder / file, data.splits[split], predictions)
@@ -55,9 +52,8 @@ def write_test_files(c, tables, predict_test):
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
     if skipped:
         print(f"Without predictions: {', '.join(skipped)}")
-    return complete_submission(
-        folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None
-    )
+    n_rows = rows_of(c.glue_dir) if uses_synthetic_glue(c) else OFFICIAL_ROWS
+    return complete_submission(folder, made_by, c.majority_for_missing, n_rows)
 
 
 def tables_of(source, tables):

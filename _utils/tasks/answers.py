@@ -33,7 +33,7 @@ def find_answers(rows, outputs):
 
     rows: QuestionRows.   outputs: of each row, (N, 3 * (n * n + 1)), from `questions.candidates`.
     """
-    found, options, outputs = [], rows.options, outputs.unflatten(1, (-1, 3))
+    answers, options, outputs = [], rows.options, outputs.unflatten(1, (-1, 3))
     for indexes in rows.rows_of:
         texts, pairs = {}, outputs[indexes.start:indexes.stop].tolist()
         for score, *place in _valid_pairs(rows, indexes, pairs) if indexes else ():
@@ -44,15 +44,15 @@ def find_answers(rows, outputs):
         null_odds = min([odds for *_, (_, _, odds) in pairs], default=1_000_000.0) - (
             0 if options.answerability else scores[0]
         )
-        found.append(Answers(dict(zip(texts or ["empty"], softmax(scores).tolist())), null_odds))
-    return found
+        answers.append(Answers(dict(zip(texts or ["empty"], softmax(scores).tolist())), null_odds))
+    return answers
 
 
 def _valid_pairs(rows, indexes, outputs):
     """[(score, row, start, end)], best first, of equal ones the first; start and end among the row's tokens of the
     context (F73).
     """
-    spans, found = rows.spans[indexes], []
+    spans, valid = rows.spans[indexes], []
     first, _, length = spans.T[..., None]
     to_left = np.arange(sum(spans[-1, ::2])) - first  # of each token in each span (S, tokens)
     margin = np.minimum(to_left, length - 1 - to_left)
@@ -64,8 +64,8 @@ def _valid_pairs(rows, indexes, outputs):
                 0 <= start <= end < min(length, start + rows.options.max_answer_length)
                 and best_span[first + start] == i
             ):
-                found.append((score, indexes[i], start, end))
-    return sorted(found, key=itemgetter(0), reverse=True)
+                valid.append((score, indexes[i], start, end))
+    return sorted(valid, key=itemgetter(0), reverse=True)
 
 
 def _text(rows, row, start, end):
@@ -122,19 +122,19 @@ def score_text(prediction, answer, if_empty=1.):
     return float(predicted == true), 2 * common / (len(predicted) + len(true)) if predicted or true else if_empty
 
 
-def score_answers(found, answers, options):
-    """{metric: value} of the Answers to questions. answers: the lists of their true texts, empty for unanswerable
-    questions.
+def score_answers(predictions, true_texts, options):
+    """{metric: value} of the Answers to questions. true_texts: a list for each question, empty for unanswerable ones.
 
     With options.has_unanswerable as SQuAD 2.0's script: exact and f1 with na_threshold, best_exact and best_f1 with the
     best threshold, which is in best_exact_threshold and best_f1_threshold (F77). Else exact and f1 are those of SQuAD
     1.1's and MRQA's scripts.
     """
     is_v2, scores, metrics = options.has_unanswerable, [], {}
-    odds, is_answerable = np.array([one.null_odds for one in found]), np.array(list(map(bool, answers)))
-    for one, true in zip(found, answers):
-        true = list(filter(normalize, true)) or [""] if is_v2 else true
-        scores.append(np.max([(0., 0.), *(score_text(one.text, text, float(is_v2)) for text in true)], axis=0))
+    odds, is_answerable = np.array([one.null_odds for one in predictions]), np.array(list(map(bool, true_texts)))
+    for one, texts in zip(predictions, true_texts):
+        if is_v2:
+            texts = list(filter(normalize, texts)) or [""]
+        scores.append(np.max([(0., 0.), *(score_text(one.text, text, float(is_v2)) for text in texts)], axis=0))
     for name, values in zip(("exact", "f1"), np.transpose(scores)):
         metrics[name] = float(np.where(odds > options.threshold, ~is_answerable, values).mean())
         metrics[f"best_{name}"], metrics[f"best_{name}_threshold"] = best_threshold(values, odds, is_answerable)

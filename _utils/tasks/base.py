@@ -24,13 +24,12 @@ from sklearn import metrics as scikit
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from _utils.tasks import own_tables
-from _utils.tasks.cells import as_label, numbers_in, shortened
+from _utils.tasks import custom_tables
 from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
-from _utils.tasks.predictions import write_rows
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.table_files import read_table
+from _utils.tasks.tables import as_label, numbers_in, shortened, write_rows
 
 
 class Predictions(NamedTuple):
@@ -51,7 +50,8 @@ class Task(Description):
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
-    keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
+    keys: ClassVar[dict] = {}  # of the dictionary of a custom task, beside those of custom.py: {key: type}
+    unused: ClassVar[tuple] = ()  # those of custom.py that do not apply
     metric_functions: ClassVar[dict] = {
         "accuracy": scikit.accuracy_score, "macro_f1": partial(scikit.f1_score, average="macro", zero_division=0),
         "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
@@ -61,8 +61,8 @@ class Task(Description):
         """Outputs of the network: one logit for each class, or one score."""
         return len(self.labels) or 1
 
-    def record(self):
-        """{field: value} of an own task that are not defaults, without files, as JSON; None for GLUE's tasks."""
+    def as_data(self):
+        """{field: value} of a custom task that are not defaults, without files, as JSON; None for GLUE's tasks."""
         if not self.is_own:
             return None
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
@@ -74,20 +74,10 @@ class Task(Description):
     label_feature: ClassVar = datasets.Value("int64")
     read_file: ClassVar = staticmethod(read_table)
 
-    @classmethod
-    def from_files(cls, definition, tables, reason=""):
-        """TaskData of an own task.
-
-        definition: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: for the
-        kind.
-        Raises UserError, with file, line and column where possible, for what does not fit.
-        """
-        return own_tables.load(cls, definition, tables, reason)
-
-    @classmethod
-    def columns_of(cls, definition, tables):
-        """(columns of the texts, columns of the labels). tables: {split: Table}. UserError for what does not fit."""
-        return own_tables.columns_of(definition, tables)
+    # (kind, definition, {split: what read_file returns}, reason for the kind) -> TaskData of a custom task
+    from_files = classmethod(custom_tables.load)
+    # (definition, {split: Table}) -> (columns of the texts, columns of the labels)
+    columns_of = staticmethod(custom_tables.columns_of)
 
     @classmethod
     def labels_of(cls, tables, texts, columns, definition):
@@ -95,14 +85,14 @@ class Task(Description):
 
         Replaces the tables whose labels have to be converted. tables: {split: Table}.   columns: of the labels.
         """
-        return columns[0], own_tables.labels_by_split(tables, columns[0]), [], {}
+        return columns[0], custom_tables.labels_by_split(tables, columns[0]), [], {}
 
     @classmethod
     def fields_of(cls, definition, labels):
         """{field: value} that follow from labels, {split: Series of strings}. UserError for those that do not fit."""
-        names = own_tables.class_names(labels["train"], definition)
-        own_tables.check_share_of_classes(labels["train"], names, definition)
-        return own_tables.class_fields(definition, names, labels["train"])
+        names = custom_tables.class_names(labels["train"], definition)
+        custom_tables.check_share_of_classes(labels["train"], names, definition)
+        return custom_tables.class_fields(definition, names, labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -111,12 +101,12 @@ class Task(Description):
 
     @classmethod
     def default_metrics(cls, applicable):
-        """The metrics of an own task that names none."""
+        """The metrics of a custom task that names none."""
         return applicable[:2]
 
     @classmethod
     def text_names(cls, columns):
-        """`texts` of an own task. columns: of the texts in its files."""
+        """`texts` of a custom task. columns: of the texts in its files."""
         return ("text1", "text2") if len(columns) == 2 else ("text",)
 
     def with_test_labels(self, labels):
@@ -157,7 +147,7 @@ class Task(Description):
         return labels if self.one_class else [0] * len(labels)
 
     def describe(self):
-        """The labels and metrics of an own task, as text."""
+        """The labels and metrics of a custom task, as text."""
         return f"{len(self.labels)} labels; metrics {', '.join(self.metrics)}{self.hints()}"
 
     def hints(self):
@@ -173,7 +163,7 @@ class Task(Description):
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
-        return own_tables.label_counts(labelled, self.labels)
+        return custom_tables.label_counts(labelled, self.labels)
 
     # Training
 
@@ -183,7 +173,7 @@ class Task(Description):
         return recipe.glue_length
 
     def default_epochs(self, n_rows, settings):
-        """Epochs with n_rows training rows; an own task has at least MIN_UPDATES. settings: as for `updates`."""
+        """Epochs with n_rows training rows; a custom task has at least MIN_UPDATES. settings: as for `updates`."""
         if not self.is_own:
             return self.epochs
         return max(self.epochs, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
@@ -211,8 +201,8 @@ class Task(Description):
         raise NotImplementedError("Import finetune, which defines the base case of network.")
 
     def loss_targets(self, labels):
-        """What the loss compares with the logits: an array of the labels of a Dataset, (N,)."""
-        return np.asarray(labels)
+        """What the loss compares with the logits: an array of the labels of a Dataset, (N, ...)."""
+        return self.targets(labels)
 
     def loss(self):
         """The loss, a module: the mean over the batch of the cross-entropy (D9)."""
@@ -239,9 +229,9 @@ class Task(Description):
         """Probabilities (N, C) or scores (N,) of EncodedRows from their logits; of a text's windows, the mean."""
         return rows.mean(self.probabilities(logits))
 
-    def average(self, found):
-        """The outputs of an ensemble of several runs."""
-        return sum(found) / len(found)
+    def average(self, outputs):
+        """The outputs of an ensemble, from a list of those of each run."""
+        return sum(outputs) / len(outputs)
 
     def decide(self, outputs):
         """Predictions from an array or tensor of probabilities: class ids (N,)."""

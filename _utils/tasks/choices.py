@@ -14,11 +14,10 @@ from transformers import AutoModelForMultipleChoice
 from _utils.errors import UserError
 from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.cells import as_label, shortened
+from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
-from _utils.tasks.own_tables import columns_of, labels_by_split
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.table_files import check_columns, labels_in
+from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
 
 _Column = Annotated[str | int, Field(description="the name of a column")]
 _PAIR = Task("pair", "pair", ("text", "choice"))
@@ -35,6 +34,7 @@ class Choices(Task):
     kind: ClassVar[str] = "choices"
     keys: ClassVar[dict] = {"choices": list_of(
         _Column, "the column of lists of the choices, or a list of columns with one each")}
+    unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice
 
@@ -44,22 +44,14 @@ class Choices(Task):
 
         definition["choices"] becomes a list of columns.
         """
-        for key in ("class_weights", "positive"):
-            if definition[key] is not None:
-                raise UserError(f"{key!r} does not apply to choices. Leave it out of the task {definition['name']!r}.")
         choices = definition["choices"]
         if not choices:
-            raise UserError(
-                f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or a "
-                "list of columns."
-            )
+            raise UserError(f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or "
+                            "a list of columns.")
         for table in tables.values():
             check_columns(table, choices, f"Set 'choices' of the task {definition['name']!r} to columns of its files.")
-        texts = definition["text"] or [
-            column
-            for column in tables["train"].rows
-            if column not in (*choices, *(definition["label"] or ["label"]), definition["groups"])
-        ]
+        others = (*choices, *(definition["label"] or ["label"]), definition["groups"])
+        texts = definition["text"] or [column for column in tables["train"].rows if column not in others]
         texts, label = columns_of(definition | {"text": texts}, tables)
         if len(choices) == 1:
             definition["choices"] = _divide(tables, choices[0])
@@ -72,17 +64,17 @@ class Choices(Task):
         A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0.
         """
         [label], choices = columns, definition["choices"]
-        n, found = len(choices), set(labels_in(tables["train"], label).map(as_label))
-        for positions in (range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]):
-            names = tuple(map(str, positions))
-            if found <= set(names):
+        n, labels = len(choices), set(labels_in(tables["train"], label).map(as_label))
+        spellings = range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]
+        for names in (tuple(map(str, positions)) for positions in spellings):
+            if labels <= set(names):
                 return label, labels_by_split(tables, label), [], {"labels": names}
-        names, notices = tuple(map(str, range(n))), []
+        notices = []
         if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
             notices = ["labels are read as the texts of choices"]
             labelled = [split for split, table in tables.items() if label in table.rows]
             tables |= {split: _with_positions(tables[split], label, choices) for split in labelled}
-        return label, labels_by_split(tables, label), notices, {"labels": names}
+        return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
 
     @classmethod
     def fields_of(cls, definition, labels):
@@ -120,9 +112,9 @@ class Choices(Task):
     def with_texts(self, table):
         """As `Task.with_texts`: if the file has the choices as lists in one column, with a column for each."""
         n = len(self.labels)
-        choices = list(self.columns_in_files[-1 - n:-1])
-        column = choices[0].removesuffix(" 1")
-        is_list = column in table.rows and choices == _names_of_items(column, n) and choices[0] not in table.rows
+        first_choice = self.columns_in_files[-1 - n]
+        column = first_choice.removesuffix(" 1")
+        is_list = column in table.rows and first_choice not in table.rows
         return _with_items(table, column, n) if is_list else table
 
     def loss(self):
@@ -172,18 +164,15 @@ def _with_items(table, column, n):
 
     UserError if the column has no such lists.
     """
-    lists, problems = table.rows[column], dict(table.problems)
-    for place, cell in lists.items():
-        if not isinstance(cell, list) or len(cell) != n:
-            problem = f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices"
-            problems.setdefault(place, problem)
-    if n < 2 or len(problems) == len(lists):
+    lists = table.rows[column]
+    is_valid = lists.map(lambda cell: isinstance(cell, list) and len(cell) == n)
+    if n < 2 or not is_valid.any():
         raise UserError(f"{table.source}: the column {column!r} has no lists of choices, but for example "
                         f"{lists.iloc[0]!r:.60}. Write lists, or set 'choices' to several columns.")
-    items = {}
-    for i, name in enumerate(_names_of_items(column, n)):
-        items[name] = ["" if place in problems else cell[i] for place, cell in lists.items()]
-    return table._replace(rows=table.rows.assign(**items), problems=problems)
+    problems = {place: f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices"
+                for place, cell in lists[~is_valid].items()}
+    items = {name: lists.where(is_valid).str[i].fillna("") for i, name in enumerate(_names_of_items(column, n))}
+    return table._replace(rows=table.rows.assign(**items), problems=problems | table.problems)
 
 
 def _with_positions(table, label, choices):
@@ -191,15 +180,15 @@ def _with_positions(table, label, choices):
 
     A test file may have no labels.
     """
-    problems, positions = dict(table.problems), table.rows[label].copy()
-    for place, row in table.rows.iterrows():
-        found = [str(i) for i, column in enumerate(choices) if row[column] == row[label]]
-        if len(found) == 1:
-            positions[place] = found[0]
-        elif as_label(row[label]) not in ("", "-1"):
-            problem = f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of the choices"
-            problems.setdefault(place, problem)
-    return table._replace(rows=table.rows.assign(**{label: positions}), problems=problems)
+    labels = table.rows[label]
+    are_equal = table.rows[choices].eq(labels, axis=0)
+    has_one = are_equal.sum(axis=1) == 1
+    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1"])]
+    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not exactly one of the choices"
+                for place, cell in others.items()}
+    positions = are_equal.set_axis(range(len(choices)), axis=1).idxmax(axis=1).astype(str)
+    rows = table.rows.assign(**{label: labels.where(~has_one, positions)})
+    return table._replace(rows=rows, problems=problems | table.problems)
 
 
 class ChoiceRows(EncodedRows):
@@ -210,7 +199,7 @@ class ChoiceRows(EncodedRows):
 
     def __init__(self, pairs, n_choices, labels):
         self.pairs, self.n_choices, self.labels = pairs, n_choices, torch.tensor(labels)
-        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, None
+        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, [1] * len(labels)
         self.lengths = pairs.lengths.reshape(-1, n_choices).max(1)
 
     def batch(self, rows, multiple=1):

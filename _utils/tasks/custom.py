@@ -1,4 +1,4 @@
-"""Own tasks: the dictionary that describes one in `tasks`, and its tables, from which kind and labels follow."""
+"""Custom tasks: the dictionary that describes one in `tasks`, and its tables, from which kind and labels follow."""
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,14 +9,17 @@ from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.tasks.base import Task
+from _utils.tasks.custom_tables import columns_of
 from _utils.tasks.glue import TASKS
-from _utils.tasks.guess import kind_of
 from _utils.tasks.kinds import KINDS
-from _utils.tasks.own_tables import columns_of
-from _utils.tasks.predictions import SEPARATOR
-from _utils.tasks.question_files import is_question_file
+from _utils.tasks.multilabel import SEPARATOR
+from _utils.tasks.questions import Questions
+from _utils.tasks.spans import is_nested
 from _utils.tasks.table_files import FORMATS
+from _utils.tasks.tables import as_label, items, labels_in, numbers_in
 
+_QUESTIONS = re.compile("'(qas|answer_start)'")  # keys in files of questions
+FEW = .05  # share of the rows that may not decide on the kind by themselves
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
@@ -43,8 +46,8 @@ _KEYS = {
 _OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
 
 
-def complete_own_task(definition):
-    """The dictionary of an own task with all keys: defaults for missing ones, lists for text and metrics.
+def complete_custom_task(definition):
+    """The dictionary of a custom task with all keys: defaults for missing ones, lists for text and metrics.
 
     Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
@@ -57,7 +60,7 @@ def complete_own_task(definition):
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
     if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
-        raise UserError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a "
+        raise UserError(f"Invalid value for tasks: a custom task cannot be called {task.name!r}, because GLUE has a "
                         "task of that name. Set 'name' to another one.")
     if task.groups is not None and isinstance(task.dev, str):
         raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
@@ -73,13 +76,13 @@ def question_task(name, folder):
     path = Path(folder or "datasets", name)
     files = {file.name.partition(".")[0]: str(file) for end in ("parquet", "json*") for file in path.glob(f"*.{end}")}
     files = {split: file for split, file in files.items() if split in ("train", "dev", "test")}
-    return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
+    return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
-def load_own_task(definition):
-    """TaskData of an own task.
+def load_custom_task(definition):
+    """TaskData of a custom task.
 
-    definition: from `complete_own_task`. Raises UserError for missing files and as `Task.from_files`.
+    definition: from `complete_custom_task`. Raises UserError for missing files and as `Task.from_files`.
     """
     definition = dict(definition)
     files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
@@ -87,19 +90,61 @@ def load_own_task(definition):
     for path in files.values():
         if not Path(path).is_file():
             raise UserError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
-    if definition["kind"] != "questions" and (definition["questions"] or is_question_file(definition["train"])):
-        raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
-                        f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out; for "
-                        f"another "
-                        "kind, leave 'questions' out.")
     kind, reason = KINDS.get(definition["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
+    if kind is not Questions and _has_questions(tables["train"].rows):
+        raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
+                        f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out.")
     if kind is None:
         name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
         kind = KINDS[name]
-    for other in KINDS.values():
-        for key in other.keys.keys() - kind.keys.keys():
-            if definition[key] is not None:
-                raise UserError(f"{key!r} needs 'kind': {other.kind!r}, but the task {definition['name']!r} is "
-                                f"{kind.kind}. Set 'kind', or leave {key!r} out.")
+    of_others = {key for other in KINDS.values() for key in other.keys} - kind.keys.keys()
+    if unused := [key for key in (*sorted(of_others), *kind.unused) if definition[key] is not None]:
+        raise UserError(f"{unused[0]!r} does not apply to the kind {kind.kind!r}. Leave it out of the task "
+                        f"{definition['name']!r}, or set 'kind' to another one.")
     return kind.from_files(definition, tables, reason)
+
+
+def _has_questions(rows):
+    """Whether a DataFrame has names that files of questions have, as columns or in its first cells."""
+    return _QUESTIONS.search(str([*rows, *rows[:100].to_numpy().tolist()]))
+
+
+def kind_of(table, texts, columns, separator):
+    """(kind that follows from the training labels, why).
+
+    Several columns are several labels. Character spans are tags, and so are lists if they are as long as the lists of
+    words; other lists are several labels. Numbers are scores if some have a fraction; if less than a tenth of the
+    labels are not numbers, their rows are malformed. Strings with the separator are several labels, and anything else
+    is a class. UserError if the kind depends on at most one row in twenty.
+    """
+    if len(columns) > 1:
+        return "multilabel", ""
+    labels = labels_in(table, columns[0])
+    strings, words = labels.map(as_label), table.rows.loc[labels.index, texts[0]]
+    are_lists = lambda cells: cells.map(lambda cell: isinstance(cell, list)).astype(bool)
+    n_items = lambda cells: cells.map(items).astype(object).str.len()
+    is_span, is_list, numbers = labels.map(is_nested).astype(bool), are_lists(labels), numbers_in(strings)
+    are_as_long = (n_items(words) == n_items(labels)).mean() > .5
+    kind_of_lists = "tagging" if are_lists(words).any() or are_as_long else "multilabel"
+    for kind, is_reason, what in (
+            ("tagging", is_span.any() & (is_span | (strings == "[]")), "are character spans"),
+            (kind_of_lists, is_list, "are lists"),
+            ("regression", (numbers.notna().mean() > .9) & (numbers % 1 > 0), "have a fraction"),
+            ("multilabel", strings.str.contains(separator, regex=False), f"contain {separator!r}")):
+        if is_reason.any():
+            return kind, _reason(table, labels, is_reason, what, kind)
+    return "classification", ""
+
+
+def _reason(table, labels, is_reason, what, kind):
+    """Why labels have a kind; "" if all of them say so. UserError if few do.
+
+    is_reason: whether each label is a reason.   what: is true of these.
+    """
+    n, place = is_reason.sum(), is_reason.idxmax()
+    reason = f"{n:,} of {len(labels):,} labels {what}, such as {labels[place]!r:.60} in {place}"
+    if is_reason.mean() <= FEW:
+        raise UserError(f"{table.source}: {reason}, which would make the task {kind}. Set 'kind' to {kind!r} or "
+                        "'classification', or correct these rows.")
+    return "" if is_reason.all() else f" because {reason} ('kind' overrides it)"

@@ -11,8 +11,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.hub import load_split
 from _utils.tasks.base import Task
 from _utils.tasks.regression import Regression
-from _utils.tasks.table_files import Table, check_columns, read_tsv
-from _utils.tasks.tables import TaskData, is_test, to_dataset
+from _utils.tasks.tables import Table, TaskData, check_columns, is_test, read_tsv, to_dataset
 
 HUB_GLUE = "nyu-mll/glue"
 

@@ -13,19 +13,16 @@ class Predictor(nn.Module):
     initialization.
     freeze: keep the encoder as it is, also without its dropout.
     """
+    layer = nn.Linear
 
     def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True, freeze=False):
         super().__init__()
         self.base_model = model.requires_grad_(False) if freeze else model
         self.freeze = freeze
-        self.classifier = self.build_layer(hidden_size, num_class)
+        self.classifier = self.layer(hidden_size, num_class)
         if xavier_reinited_outlayer:
             for name, parameter in self.classifier.named_parameters():
                 (nn.init.zeros_ if name.endswith("bias") else nn.init.xavier_uniform_)(parameter)
-
-    def build_layer(self, hidden_size, num_class):
-        """The output layer."""
-        return nn.Linear(hidden_size, num_class)
 
     def train(self, mode=True):
         super().train(mode)

@@ -10,23 +10,23 @@ from _utils.tasks.regression import Regression
 from _utils.tasks.tagging import Tagging
 from _utils.tasks.wsc import WSC
 
-# as 'kind' of an own task names them
+# as 'kind' of a custom task names them
 KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, MultiLabel, Questions, Choices)}
 
 
-def task_of(row):
-    """The Task of a row of the table of runs, which holds the record of an own task; ValueError if it names or
-    describes no task.
+def task_of(record):
+    """The Task of the record of a run, which contains that of a custom task; ValueError if it names or describes no
+    task.
 
-    The row may come from a stranger.
+    The record may come from a stranger.
     """
-    record = row["settings"].get("own_task")
-    if record is not None:
-        fields = dict(record) if isinstance(record, dict) else {}
-        kind = fields.pop("kind", Task.kind)
-        task = TypeAdapter(KINDS[kind]).validate_python(fields) if kind in KINDS else None
+    settings = record["settings"]
+    if settings.get("own_task") is None:
+        task = WSC if settings.get("wsc_trick") else TASKS.get(record["task"])
     else:
-        task = WSC if row["settings"].get("wsc_trick") else TASKS.get(row["task"])
-    if task is None or task.name != row["task"]:
-        raise ValueError(f"unknown task {row['task']!r:.40}")
+        fields = {**TypeAdapter(dict).validate_python(settings["own_task"])}
+        kind = KINDS.get(str(fields.pop("kind", Task.kind)))
+        task = TypeAdapter(kind).validate_python(fields)  # no value is valid for kind=None
+    if task is None or task.name != record["task"]:
+        raise ValueError(f"unknown task {record['task']!r:.40}")
     return task

@@ -1,4 +1,5 @@
 """Any number of labels for each sentence or pair."""
+import json
 from functools import partial
 from typing import ClassVar
 
@@ -10,10 +11,10 @@ from torch import nn
 
 from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.cells import as_label, shortened
-from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
-from _utils.tasks.predictions import joined
+from _utils.tasks.custom_tables import class_fields, class_names, labels_by_split
+from _utils.tasks.tables import as_label, ids_of_lists, malformed, shortened
 
+SEPARATOR = "|"  # between several labels of a text
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
@@ -38,9 +39,7 @@ class MultiLabel(Task):
         return class_fields(definition, class_names(labels["train"], definition), labels["train"])
 
     def parse_labels(self, cells):
-        ids = self.label_ids
-        known = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
-        return cells.map(known, na_action="ignore")
+        return ids_of_lists(cells, self.label_ids)
 
     @property
     def label_format(self):
@@ -53,10 +52,7 @@ class MultiLabel(Task):
         """The rarest label of each row."""
         labels = pd.Series(labels)
         counts = labels.explode().value_counts()
-        return labels.map(lambda found: min(found, key=counts.get, default=-1))
-
-    def loss_targets(self, labels):
-        return self.targets(labels)
+        return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
 
     def loss(self):
         """The mean over the batch and the labels of the binary cross-entropy."""
@@ -74,7 +70,7 @@ class MultiLabel(Task):
 
     def targets(self, labels):
         """(N, C) with 1 for each label that applies."""
-        return np.array([[label in found for label in range(len(self.labels))] for found in labels], np.float32)
+        return np.array([[i in of_text for i in range(len(self.labels))] for of_text in labels], np.float32)
 
     def constant(self, labels):
         """The labels of half the rows of the set, or the most frequent one."""
@@ -82,11 +78,21 @@ class MultiLabel(Task):
         return np.tile(shares >= min(.5, shares.max()), (len(labels), 1)).astype(float)
 
     def written(self, decisions):
-        return [joined(found, self.labels) for found in self.named(decisions)]
+        return [joined(labels, self.labels) for labels in self.named(decisions)]
 
     def output_cells(self, predictions, i):
         _, *probabilities = super().output_cells(predictions, i)
         return [joined(predictions.labels[i], self.labels), *probabilities]
+
+
+def joined(labels, names):
+    """Several labels of a text as one string: with "|" between them, or as a JSON list if that is part of a name.
+
+    names: of all labels of the task.
+    """
+    if any(SEPARATOR in name for name in names):
+        return json.dumps(labels, ensure_ascii=False)
+    return SEPARATOR.join(labels)
 
 
 def _with_lists(table, columns, separator):
@@ -98,15 +104,19 @@ def _with_lists(table, columns, separator):
         return table
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
-        for place, labels in lists[lists.map(lambda labels: len(set(labels)) < len(labels))].items():
-            raise UserError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 "
-                            "for each label, write the names of the labels instead, or a column for each label.")
+        repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
+        if len(repeated):
+            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat one "
+                            f"({malformed(repeated.index, len(lists))}). If they are 1 and 0 for each label, write the "
+                            "names of the labels instead, or a column for each label.")
     else:
         marks = table.rows[columns].map(_mark)
-        for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
+        unknown = marks[marks.isna().any(axis=1)].isna()
+        if len(unknown):
+            place, column = unknown.index[0], unknown.columns[unknown.iloc[0]][0]
             raise UserError(f"{table.source}, {place}: the column {column!r} contains "
-                            f"{table.rows.loc[place, column]!r:.60}. With several columns of labels, each cell is 1 "
-                            "or 0 (or True or False).")
+                            f"{table.rows.loc[place, column]!r:.60} ({malformed(unknown.index, len(marks))}). With "
+                            "several columns of labels, each cell is 1 or 0 (or True or False).")
         lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 

@@ -1,5 +1,4 @@
 """Files of questions in the format of SQuAD or MRQA (F52-F54), or as tables with a row for each question."""
-import contextlib
 import json
 import re
 import unicodedata
@@ -9,12 +8,14 @@ from pathlib import Path
 
 import datasets
 import fsspec
+import numpy as np
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 _LONGEST_WORD = 20  # characters
+_SPACES = re.compile(r"\s*")
 _SCRIPT_WITHOUT_SPACES = re.compile("[" + "".join((
     "\u0e01-\u109f",  # Thai, Lao, Tibetan, Burmese
     "\u1780-\u17ff",  # Khmer
@@ -28,21 +29,6 @@ _ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'conte
            "parquet or JSON with the columns id, context, question, answers.")
 
 
-def is_question_file(path):
-    """Whether a file has one of the formats that `read_questions` reads."""
-    if _is_parquet(path):
-        with contextlib.suppress(pyarrow.ArrowInvalid):
-            return "answer_start" in pyarrow.parquet.read_schema(path).to_string()
-        return False
-    with fsspec.open(path, compression="infer") as file:
-        start = file.read(1 << 20)
-    return b'"qas"' in start or b'"answer_start"' in start  # a quote inside of a text would be escaped
-
-
-def _is_parquet(path):
-    return Path(path).suffix.lower() == ".parquet"
-
-
 def read_questions(path):
     """Dataset of the questions of a file, for `questions.QuestionRows`.
 
@@ -54,8 +40,8 @@ def read_questions(path):
         groups, rows = {}, []  # a context may be in several paragraphs
         for paragraph in _paragraphs(path):
             context = paragraph["context"]
-            questions = [paragraph] if "question" in paragraph else paragraph["qas"]
             group = groups.setdefault(context, len(groups))
+            questions = [paragraph] if "question" in paragraph else paragraph["qas"]
             rows += [{"group": group, **_row(question, context)} for question in questions]
         table = datasets.Dataset.from_list(rows)
     if not rows:
@@ -68,22 +54,17 @@ def read_questions(path):
 
 def _paragraphs(path):
     """The paragraphs with their questions, or the rows of a table, each with one question."""
-    if _is_parquet(path):
+    if Path(path).suffix.lower() == ".parquet":
         return pyarrow.parquet.read_table(path).to_pylist()
     with fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
-        content = file.read()
-    try:
-        found = json.loads(content)
-    except json.JSONDecodeError as error:
-        if error.msg != "Extra data":  # after the first line
-            raise
-        found = []
-        for number, line in enumerate(content.split("\n"), 1):  # splitlines would also split at U+2028
-            with as_user_error(f"{path}, line {number} is not valid JSON ({{error}}). Correct or remove it."):
-                found += [json.loads(line)] if line.strip() else []
-    if isinstance(found, dict):
-        found = found.get("data", [found])
-    return [paragraph for entry in found if "header" not in entry for paragraph in entry.get("paragraphs", [entry])]
+        content = file.read().strip()
+    decode, place, paragraphs = json.JSONDecoder().raw_decode, 0, []
+    while place < len(content):  # of JSON lines, several values
+        value, place = decode(content, place)
+        place = _SPACES.match(content, place).end()
+        for entry in value if isinstance(value, list) else value.get("data", [value]):
+            paragraphs += entry.get("paragraphs", [entry])
+    return [paragraph for paragraph in paragraphs if "header" not in paragraph]
 
 
 def has_text(context):
@@ -97,30 +78,27 @@ def without_unusable(rows, options, path):
     rows: from `read_questions`.   options: QuestionOptions.   path: of their file, for the message.
     UserError if no answer can be used.
     """
-    reasons = [_reason_to_skip(row, options) for row in rows]
-    usable = rows.select([i for i, reason in enumerate(reasons) if not reason])
+    has_answer = np.array(rows["is_impossible"]) == 0
+    reasons = {
+        "whose context is empty": np.array([not has_text(context) for context in rows["context"]]),
+        "unanswerable": ~has_answer & (not options.has_unanswerable),
+        "without an answer": has_answer & (np.array(rows["answer"]) == ""),
+        "whose answer is not at its place in the context": has_answer & (np.array(rows["first_word"]) < 0),
+    }
+    reason = np.select([*reasons.values()], [*reasons], "")
+    usable = rows.select(np.flatnonzero(reason == ""))
     if not any(usable["answer"]):
         raise UserError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
                         "'answer_start'.")
-    counts = Counter(filter(None, reasons))
-    numbers = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
+    counts = Counter(reason[reason != ""].tolist())
+    numbers = ", ".join(f"{n:,} {text}" for text, n in counts.items())
     return usable, [f"skipped {counts.total():,} of {len(rows):,} training questions: {numbers}"] if counts else []
-
-
-def _reason_to_skip(row, options):
-    if not has_text(row["context"]):
-        return "whose context is empty"
-    if row["is_impossible"]:
-        return None if options.has_unanswerable else "unanswerable"
-    if not row["answer"]:
-        return "without an answer"
-    return None if row["first_word"] >= 0 else "whose answer is not at its place in the context"
 
 
 def check_evaluated(splits, options, files):
     """[warnings] about questions without an answer in dev and test sets, if the model has to answer each question.
 
-    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   files: {split: path}.
+    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   files: {split: path} of these sets.
     UserError for a dev file without answers, and for questions of a test file with the same id.
     """
     warnings = []
@@ -129,7 +107,7 @@ def check_evaluated(splits, options, files):
         if split == "validation" and missing == n:
             raise UserError(f"{path}: no question has an answer, which the evaluation needs. Write them, or leave "
                             "'dev' out.")
-        if split != "train" and 0 < missing < n and not options.has_unanswerable:
+        if 0 < missing < n and not options.has_unanswerable:
             warnings.append(f"warning: {missing:,} of {n:,} questions in {path} have no answer and count as wrong, "
                             "because no training question is unanswerable")
         [(most_common, n_ids)] = Counter(splits[split]["id"]).most_common(1)
@@ -140,18 +118,16 @@ def check_evaluated(splits, options, files):
 
 
 def _row(question, context):
-    """The row of a question on a context."""
-    answers = question.get("answers")
+    """The row of a question on a context. Its answers are strings, or dictionaries with their texts and places."""
+    answers, is_impossible = question.get("answers"), question.get("is_impossible")
     if isinstance(answers, dict):  # of a table: {"text": [...], "answer_start": [...]}
-        pairs = zip(answers["text"], answers["answer_start"], strict=True)
-        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        answers = [dict(zip(answers, values)) for values in zip(*answers.values(), strict=True)]
     texts = [answer["text"] if isinstance(answer, dict) else answer for answer in answers or ()]
-    is_impossible = question.get("is_impossible")
     if is_impossible is None:
         is_impossible = answers is not None and not any(map(str.strip, texts))
-    places = [(answer["text"], answer["char_spans"][0][0] if "char_spans" in answer else answer.get("answer_start"))
+    places = [(answer["text"], answer.get("char_spans", [[answer.get("answer_start")]])[0][0])
               for answer in question.get("detected_answers") or answers or () if isinstance(answer, dict)]
-    answer, start = ("", None) if is_impossible or not places else places[0]  # F54
+    answer, start = next(iter(() if is_impossible else places), ("", None))  # F54
     start = -1 if start is None else int(start)
     first, last = locate(words_of(context), answer, start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
@@ -165,7 +141,7 @@ def locate(words, answer, start, n):
     Case and spaces may differ. As in Google's code the answer may begin anywhere in its words (F53, F54); where the
     context has no words, it has to be at that character.
     """
-    if not answer or start < 0 or start + len(answer) > n:
+    if not (answer and 0 <= start <= n - len(answer)):
         return -1, -1
     first, last = (bisect_right(words, i, key=re.Match.start) - 1 for i in (start, start + len(answer) - 1))
     if first < 0:
@@ -187,13 +163,13 @@ def words_of(context):
     return list(_WORD.finditer(context))
 
 
-def are_words(found):
-    """Whether each string between the spaces of a context is a word. found: from `words_of`.
+def are_words(words):
+    """Whether each string between the spaces of a context is a word. words: from `words_of`.
 
     It is not if it is longer than 20 characters, nor if at least half of the strings have letters of a script without
     spaces between words, such as those of Chinese, Japanese and Thai.
     """
     n = 0
-    if found and _SCRIPT_WITHOUT_SPACES.search(found[0].string):
-        n = sum(bool(_SCRIPT_WITHOUT_SPACES.search(word[0])) for word in found)
-    return [2 * n < len(found) and len(word[0]) <= _LONGEST_WORD for word in found]
+    if words and _SCRIPT_WITHOUT_SPACES.search(words[0].string):
+        n = sum(bool(_SCRIPT_WITHOUT_SPACES.search(word[0])) for word in words)
+    return [2 * n < len(words) and len(word[0]) <= _LONGEST_WORD for word in words]

@@ -49,20 +49,18 @@ class QuestionHead(nn.Module):
         if self.training:
             return torch.stack([start_logits, end_logits(starts), *impossible], dim=1)
         scores = partial(torch.log_softmax, dim=-1) if joint else lambda logits: logits
-        start_scores, found = scores(start_logits).topk(beam)
-        given = found.T if joint else found.T[:1]  # ends that do not depend on the start are computed once
+        start_scores, best = scores(start_logits).topk(beam)
+        given = best.T if joint else best.T[:1]  # ends that do not depend on the start are computed once
         end_scores, ends = map(
             partial(torch.stack, dim=1), zip(*(scores(end_logits(start)).topk(beam) for start in given))
         )
         null_odds = impossible[0] if impossible else start_logits if joint else start_logits + end_logits(starts)  # F76
-        return candidates(start_scores, found, end_scores, ends, null_odds[:, 0])
+        return candidates(start_scores, best, end_scores, ends, null_odds[:, 0])
 
 
 class QuestionPredictor(WordPredictor):
     """A WordPredictor with a QuestionHead. num_class: its options."""
-
-    def build_layer(self, hidden_size, num_class):
-        return QuestionHead(hidden_size, num_class)
+    layer = QuestionHead
 
 
 def candidates(start_scores, starts, end_scores, ends, null_odds):

@@ -7,7 +7,7 @@ from tokenizers import models
 
 from _utils.errors import UserError
 from _utils.tasks.question_files import are_words, words_of
-from _utils.tasks.rows import EncodedRows
+from _utils.tasks.rows import EncodedRows, Window
 from _utils.text.special_tokens import text_tokenizer
 
 
@@ -76,13 +76,13 @@ class QuestionRows(EncodedRows):
         tokenizer = text_tokenizer(hf_tokenizer)
         self.questions, self.hf_tokenizer, self.options = questions, hf_tokenizer, options
         self.rows_of, self.contexts = [], []
-        room, encoded, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
+        room, texts, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
         for row in questions:
             document, context = encode_context(row["context"], tokenizer)
             query, answer = (tokenizer.encode(row[name], add_special_tokens=False) for name in ("question", "answer"))
             query.truncate(options.max_query_length if options.max_query_length < room else room // 2)
             start, end = target_of(row, context, document.ids, answer.ids)
-            n_before, step = len(encoded), min(options.doc_stride, room - len(query))
+            windows, step = [], min(options.doc_stride, room - len(query))
             document.truncate(room - len(query), room - len(query) - step)
             for first, part in enumerate([document, *document.overflowing] if document else ()):
                 span, first = tokenizer.post_process(query, part), first * step
@@ -93,14 +93,15 @@ class QuestionRows(EncodedRows):
                 )
                 # [CLS], the context and the token after it (F68)
                 is_answer = [i == 0 or i >= offset for i in range(len(span))]
-                encoded.append({"inp_ids": span.ids, "token_type_ids": span.type_ids, "token_labels": is_answer})
+                windows.append(Window(span.ids, span.type_ids, is_answer))
                 spans.append((first, offset, len(part)))
                 self.contexts.append(context)
-            self.rows_of.append(range(n_before, len(encoded)))
-        if not encoded:
+            texts.append((windows, 0))  # of any length: dividing them is the rule
+            self.rows_of.append(range(len(spans) - len(windows), len(spans)))
+        if not spans:
             raise UserError(f"None of {len(questions):,} questions has a context with tokens, the first one is "
                             f"{questions[0]['context']!r:.60}. Correct it, or use a vocabulary of its language.")
-        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
+        super().__init__(texts, labels, hf_tokenizer.pad_token_id)
         self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
 
     def batch(self, rows, multiple=1):

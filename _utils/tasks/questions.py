@@ -1,4 +1,5 @@
 """Question answering as in Google's code (F52-F80)."""
+import json
 from dataclasses import field
 from typing import Annotated, ClassVar
 
@@ -10,11 +11,11 @@ from pydantic.dataclasses import dataclass
 from transformers import AutoModelForQuestionAnswering
 
 from _utils.errors import UserError
+from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.custom_tables import metrics_of, split_rows
 from _utils.tasks.heads import head_options
-from _utils.tasks.own_tables import metrics_of, split_rows
-from _utils.tasks.predictions import write_answers
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
 from _utils.tasks.question_rows import QuestionRows
@@ -63,6 +64,7 @@ class Questions(Task):
     keys: ClassVar[dict] = {"questions": Annotated[
         dict, Predicate(lambda options: QuestionOptions(**options)),
         Field(description=f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}")]}
+    unused: ClassVar[tuple] = ("text", "label", "groups", "positive", "class_weights")
     metric_functions: ClassVar[dict] = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
     read_file: ClassVar = staticmethod(read_questions)
     transformers_class: ClassVar = AutoModelForQuestionAnswering
@@ -74,23 +76,20 @@ class Questions(Task):
     @classmethod
     def from_files(cls, definition, tables, reason=""):
         """As `Task.from_files`. Questions whose answer is not found are not used for training (F54)."""
-        for key in "text label groups positive class_weights".split():
-            if definition[key] is not None:
-                raise UserError(f"{key!r} does not apply to questions. Leave it out of the task "
-                                f"{definition['name']!r}.")
         splits, name = dict(tables), definition["name"]
-        files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
-        found = {"has_unanswerable": any(splits["train"]["is_impossible"])}
-        options = QuestionOptions(**found | (definition["questions"] or {}))
+        options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
+                                     **(definition["questions"] or {})})
         splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
         task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True,
                    metrics=metrics_of(cls, definition, ()), score_titles=(("test", f"{name} (test)"),),
                    test_files={"test": name + cls.suffix} if "test" in splits else {})
         if "validation" not in splits:
             splits |= split_rows(splits["train"], task, definition["dev"])
-        found = "some" if options.has_unanswerable else "none"
-        notices = [f"questions, {found} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
-        notices += check_evaluated(splits, options, {split: files[split] for split in tables})
+        n_unanswerable = "some" if options.has_unanswerable else "none"
+        notices = [f"questions, {n_unanswerable} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
+        files = {"validation": definition["dev"], "test": definition["test"]}
+        evaluated = sorted(files.keys() & tables.keys(), reverse=True)
+        notices += check_evaluated(splits, options, {split: files[split] for split in evaluated})
         return TaskData(task, splits, {}, notices, task if "test" in splits and any(splits["test"]["label"]) else None)
 
     @classmethod
@@ -128,8 +127,8 @@ class Questions(Task):
         """The Answers to each question."""
         return find_answers(rows, logits)
 
-    def average(self, found):
-        return ensemble(found)
+    def average(self, outputs):
+        return ensemble(outputs)
 
     def decide(self, outputs):
         return outputs
@@ -156,11 +155,12 @@ class Questions(Task):
         """
         texts = ["" if one.null_odds > self.questions.threshold else one.text for one in decisions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*decisions)):
-            write_answers(path.parent / folder / path.name, rows["id"][:], values)
+            answers = json.dumps(dict(zip(rows["id"][:], values)), ensure_ascii=False)
+            write_text_atomically(path.parent / folder / path.name, answers)
 
     def check_predictable(self, checkpoint):
-        raise UserError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own "
-                        "task, and run python finetune.py with do_finetune=False.")
+        raise UserError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of a "
+                        "custom task, and run python finetune.py with do_finetune=False.")
 
     # transformers
 

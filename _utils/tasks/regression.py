@@ -11,8 +11,8 @@ from torch import nn
 
 from _utils.errors import UserError
 from _utils.tasks.base import Predictions, Task, kind_of_task
-from _utils.tasks.cells import numbers_in, shortened
-from _utils.tasks.own_tables import MIN_ROWS
+from _utils.tasks.custom_tables import MIN_ROWS
+from _utils.tasks.tables import numbers_in, shortened
 
 _ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
 
@@ -38,6 +38,7 @@ class Regression(Task):
     kind: ClassVar[str] = "regression"
     one_class: ClassVar[bool] = False
     baseline: ClassVar[str] = "constant"
+    unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"spearman": _correlation(spearmanr), "pearson": _correlation(pearsonr),
                                         "rmse": root_mean_squared_error, "r2": _r2}
     label_feature: ClassVar = datasets.Value("float32")
@@ -53,11 +54,6 @@ class Regression(Task):
         if scores.nunique() < 2:
             raise UserError(f"{definition['train']}: regression needs different numbers, but the labels are "
                             f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
-        for key in ("class_weights", "positive"):
-            if definition[key]:
-                raise UserError(f"{key}={definition[key]!r} of the task {definition['name']!r} needs classes, but the "
-                                f"labels "
-                                "are numbers. Omit it.")
         return {"scale": (float(scores.mean()), float(scores.std(ddof=0)))}
 
     @classmethod

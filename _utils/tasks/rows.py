@@ -1,5 +1,6 @@
-"""Encoded rows and padded batches of them."""
+"""Encoded texts, the windows of those that are too long, and padded batches."""
 import itertools
+from array import array
 from typing import NamedTuple
 
 import numpy as np
@@ -9,33 +10,43 @@ from fastai.text.data import SortedDL
 
 from _utils.text.special_tokens import MANY_UNKNOWN, unknown_words
 
-MIN_UPDATES = 300  # of own tasks, which may have few rows
+MIN_UPDATES = 300  # of custom tasks, which may have few rows
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
 
+class Window(NamedTuple):
+    """A row of tokens, with the attributes of a tokenizers.Encoding. token_labels: of each token, or none."""
+    ids: list
+    type_ids: list
+    token_labels: list = []
+
+
 class EncodedRows:
-    """Encoded sentences or pairs in flat arrays, with their labels.
+    """Encoded texts or pairs in flat arrays, with their labels. A text that is too long may have several rows.
 
-    encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one
-    number per row.
-    pad_idx: id of [PAD].   full_lengths: tokens of each text or pair before it was truncated or divided, if they are
-    known.
-    n_windows: rows of each text or pair, which has one label; None: one.
-    n_inp: inputs of the model, for fastai.   if_long: what happens to texts that are too long, in messages.
+    texts: iterable of ([tokenizers.Encoding or Window, one for each row], number of the text's tokens before it was
+    truncated or divided).   labels: one number per text; unused if each token has a label.   pad_idx: id of [PAD].
+    n_inp: inputs of the model, for fastai.
     """
-    n_inp, if_long = 3, "lose their ends"
+    n_inp = 3
 
-    def __init__(self, encoded, labels, pad_idx=0, full_lengths=None, n_windows=None):
-        self.full_lengths, self.n_windows = full_lengths, n_windows
-        n_texts = len(n_windows or encoded)
-        self.text_of = np.repeat(np.arange(n_texts), n_windows or 1)  # of each row
-        self.lengths = np.array([len(row["inp_ids"]) for row in encoded], dtype=np.int64)
-        self.starts = np.cumsum(self.lengths) - self.lengths
+    def __init__(self, texts, labels, pad_idx=0):
         self.padding = {"inp_ids": pad_idx, "token_type_ids": 0, "token_labels": IGNORED}
-        self.flat = {}
-        for name in filter(encoded[0].__contains__, self.padding):
-            values = itertools.chain.from_iterable(row[name] for row in encoded)
-            self.flat[name] = np.fromiter(values, np.int32, self.lengths.sum())
+        ids, types, token_labels = flat = array("i"), array("i"), array("i")
+        lengths, self.full_lengths, self.n_windows = [], [], []
+        for windows, full_length in texts:
+            self.full_lengths.append(full_length)
+            self.n_windows.append(len(windows))
+            for window in windows:
+                before = len(ids)
+                ids.extend(window.ids)
+                types.extend(window.type_ids)
+                token_labels.extend(getattr(window, "token_labels", ()))
+                lengths.append(len(ids) - before)
+        self.text_of = np.repeat(np.arange(len(self.n_windows)), self.n_windows)  # of each row
+        self.lengths = np.array(lengths, dtype=np.int64)
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        self.flat = {name: np.asarray(values) for name, values in zip(self.padding, flat) if values}
         self.labels = torch.tensor(labels)
 
     def __len__(self):
@@ -44,7 +55,7 @@ class EncodedRows:
     @property
     def n_examples(self):
         """Training examples, as results count them: both orders of a pair, but not the windows of a text."""
-        return len(self.n_windows or self.lengths)
+        return len(self.n_windows)
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of
@@ -66,8 +77,6 @@ class EncodedRows:
 
     def mean(self, outputs):
         """The mean over the windows of each text of outputs of all rows, (rows, ...) -> (N, ...)."""
-        if not self.n_windows:
-            return outputs
         zeros = outputs.new_zeros(len(self.n_windows), *outputs.shape[1:])
         sums = zeros.index_add(0, torch.from_numpy(self.text_of), outputs)
         return sums / torch.tensor(self.n_windows).view(-1, *[1] * (outputs.dim() - 1))
@@ -75,6 +84,26 @@ class EncodedRows:
     def positions(self, rows):
         """Where the outputs for these rows belong among those of all rows; for tagging, of all words."""
         return rows
+
+
+def divided(texts, room, stride):
+    """The Encodings of one or two texts in windows of `room` tokens in all, which begin every `stride` tokens: a list
+    of lists of them.
+
+    Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
+    fewer windows than the other, each of them is beside several.
+    """
+    rooms = [room]
+    if len(texts) == 2:
+        shorter = 0 if len(texts[0]) < len(texts[1]) else 1
+        used = min(len(texts[shorter]), room // 2)
+        rooms = [used, room - used] if shorter == 0 else [room - used, used]
+    parts = []
+    for text, space in zip(texts, rooms):
+        text.truncate(space, stride=space - min(stride, space))  # transformers' stride is the overlap
+        parts.append([text, *text.overflowing])
+    n = max(map(len, parts))
+    return [[windows[i * len(windows) // n] for windows in parts] for i in range(n)]
 
 
 class EncodedTask(NamedTuple):
@@ -95,19 +124,15 @@ def encode_task(task, splits, settings, hf_tokenizer):
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
-def truncation_notice(rows, max_length, advice):
-    """What happened to texts in EncodedRows of more than max_length tokens, or None.
-
-    If parts of them are lost, it is a warning with advice.
-    """
-    if not rows.full_lengths or max(rows.full_lengths) <= max_length:
+def length_notice(rows, max_length, advice):
+    """What happened to texts in EncodedRows of more than max_length tokens, or None; a warning if they lose a part."""
+    n_long, n_texts = sum(length > max_length for length in rows.full_lengths), len(rows.full_lengths)
+    if not n_long:
         return None
-    n_long = sum(length > max_length for length in rows.full_lengths)
-    which = f"{n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and"
-    if rows.n_windows:
-        n = sum(n for n in rows.n_windows if n > 1)
-        return f"{which} are divided into {n:,} windows, whose predictions are averaged."
-    return f"warning: {which} {rows.if_long}; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
+    which = f"{n_long:,} of {n_texts:,} texts are longer than max_length={max_length} tokens and"
+    if len(rows) > n_texts:
+        return f"{which} are divided into {len(rows) - n_texts + n_long:,} windows."
+    return f"warning: {which} lose their ends; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
 
 
 def unknown_notice(rows, hf_tokenizer, texts, advice, many=MANY_UNKNOWN):
@@ -128,8 +153,8 @@ def unknown_notice(rows, hf_tokenizer, texts, advice, many=MANY_UNKNOWN):
 def text_notices(rows, max_length, limit, hf_tokenizer, texts):
     """Notices about the training texts in EncodedRows. limit: of max_length.   texts: as for `unknown_notice`."""
     advice = f"Set max_length (at most {limit}) or window_stride, or shorten the texts."
-    long = truncation_notice(rows, max_length, advice)
-    return [*filter(None, (long, unknown_notice(rows, hf_tokenizer, texts, "Choose a model for their language.")))]
+    return [*filter(None, (length_notice(rows, max_length, advice),
+                           unknown_notice(rows, hf_tokenizer, texts, "Choose a model for their language.")))]
 
 
 def updates(n_rows, settings):

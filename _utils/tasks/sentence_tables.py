@@ -44,9 +44,10 @@ def commas(words, rng, others):
 
 def articles(words, rng, others):
     """(words without articles, tag of each: the article before it); None for a sentence without one."""
-    found = [ARTICLES.get(word.lower()) for word in words]
-    rows = [(word, before or "NONE") for word, article, before in zip(words, found, [None, *found]) if not article]
-    return tuple(zip(*rows)) if any(found) else None
+    articles_of = [ARTICLES.get(word.lower()) for word in words]
+    before = [article or "NONE" for article in (None, *articles_of)]
+    rows = [(word, tag) for word, article, tag in zip(words, articles_of, before) if not article]
+    return tuple(zip(*rows)) if any(articles_of) else None
 
 
 # Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which word needs

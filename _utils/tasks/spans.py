@@ -1,11 +1,12 @@
 """Character spans of annotation tools, such as [[0, 4, "PER"]], as tags of words, and tags of words as spans."""
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import pandas as pd
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.errors import UserError
-from _utils.tasks.table_files import labels_in
+from _utils.tasks.tables import labels_in
 from _utils.tasks.tag_schemes import entities
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
@@ -13,8 +14,15 @@ from _utils.tasks.tag_schemes import entities
 _WORDS = pre_tokenizers.Sequence([
     pre_tokenizers.BertPreTokenizer(),
     pre_tokenizers.Split(Regex(r"\p{Han}|\p{Hiragana}+|[\p{Katakana}ー]+"), "isolated")])
-_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"),
-         ("label", "labels", "entity_group", "entity", "type", "tag"))
+_Label = Annotated[str, Field(min_length=1)]
+
+
+class _Item(BaseModel, coerce_numbers_to_str=True):
+    """A span as a dictionary of an annotation tool."""
+    start: int = Field(validation_alias=AliasChoices("start", "start_offset", "begin"))
+    end: int = Field(validation_alias=AliasChoices("end", "end_offset"))
+    label: _Label | tuple[_Label] = Field(
+        validation_alias=AliasChoices("label", "labels", "entity_group", "entity", "type", "tag"))
 
 
 class Span(NamedTuple):
@@ -46,27 +54,18 @@ def read_spans(cell):
     of transformers. ValueError for another cell.
     """
     items = cell.get("entities") if isinstance(cell, dict) else cell
-    spans = list(map(_read_span, items)) if isinstance(items, list) else [None]
-    if None in spans:
-        raise ValueError(f"{cell!r:.60}, which is neither a list of labels nor of spans")
-    return spans
-
-
-def _read_span(item):
-    """The Span of an item of a list, or None."""
-    if isinstance(item, dict):
-        item = [next((item[key] for key in keys if key in item), None) for keys in _KEYS]
-    if not isinstance(item, list | tuple) or len(item) < 3:
-        return None
-    start, end, label = item[:3]
-    if isinstance(label, list) and len(label) == 1:
-        [label] = label
     try:
-        span = Span(int(start), int(end), str(label))
-    except (TypeError, ValueError):
-        return None
-    is_whole = (span.start, span.end) == (float(start), float(end))
-    return span if label and isinstance(label, str | int) and is_whole else None
+        spans = _ITEMS.validate_python(items)
+    except ValidationError:
+        raise ValueError(f"{cell!r:.60}, which is neither a list of labels nor of spans") from None
+    return [Span(span.start, span.end, "".join(span.label)) for span in spans]
+
+
+def _as_dictionary(item):
+    return dict(zip(("start", "end", "label"), item)) if isinstance(item, list | tuple) else item
+
+
+_ITEMS = TypeAdapter(list[Annotated[_Item, BeforeValidator(_as_dictionary)]])
 
 
 def is_nested(cell):
@@ -116,16 +115,16 @@ def spans_to_tags(tables, text, label):
     if not has_spans.any():
         return []
     place = has_spans.idxmax()
-    tagged = {}
+    all_tagged = {}
     for split, table in tables.items():
         if label in table.rows and table.rows[label].map(is_nested).any():  # otherwise a test file without labels
-            tables[split], found = _with_tags(table, text, label)
-            tagged |= {f"{place} of {table.source}": one for place, one in found.items()}
+            tables[split], tagged = _with_tags(table, text, label)
+            all_tagged |= {f"{place} of {table.source}": one for place, one in tagged.items()}
     notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
     for part, what in (
             ("widened", "begin or end inside a word, which counts as a whole (the end is after the last character)"),
             ("dropped", "are left out, because they share a word with a longer one or have no word")):
-        spans = [f"{[*span]} in {place}" for place, one in tagged.items() for span in getattr(one, part)]
+        spans = [f"{[*span]} in {place}" for place, one in all_tagged.items() for span in getattr(one, part)]
         if spans:
             notices.append(f"warning: {len(spans):,} spans {what}, such as {spans[0]}")
     return notices

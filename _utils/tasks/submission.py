@@ -8,7 +8,7 @@ import xxhash
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
-from _utils.tasks.predictions import write_rows
+from _utils.tasks.tables import write_rows
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
@@ -95,21 +95,19 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
 
     Majority baselines of an earlier command are deleted first: a model may have replaced them, or they are unwanted.
-    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets; None: the official
-    ones.
+    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets.
     Returns the path of the zip, or None if there is none.
     """
-    known, rows = read_record(folder) | made_by, rows or OFFICIAL_ROWS
-    for name, text in known.items():
-        if text.startswith(MAJORITY):
-            (folder / name).unlink()
-    files = [path.name for path in folder.glob("*") if path.is_file()]
+    known = read_record(folder) | made_by
+    for name in [name for name, text in known.items() if text.startswith(MAJORITY)]:
+        (folder / name).unlink()
+    files = [path.name for path in filter(Path.is_file, folder.glob("*"))]
     made_by = {name: known.get(name, "not written by finetune.py") for name in files}
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
     write_text_atomically(Path(f"{folder}.json"), json.dumps(record, indent=1) + "\n")
-    if not SUBMISSION.keys() & (known | record).keys():  # only own tasks
+    if not SUBMISSION.keys() & (known | record).keys():  # only custom tasks
         return None
     try:
         path = make_zip(folder, rows)
@@ -124,11 +122,11 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
 def write_majorities(folder, rows):
     """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
-    for name, (task, _) in SUBMISSION.items():
-        if not (folder / name).exists():
-            [prediction] = task.written([task.majority])
-            write_rows(folder / name, [prediction] * rows[name])
-            made_by[name] = f"{MAJORITY}: {prediction} in every row"
+    for name in [name for name in SUBMISSION if not (folder / name).exists()]:
+        task, _ = SUBMISSION[name]
+        [prediction] = task.written([task.majority])
+        write_rows(folder / name, [prediction] * rows[name])
+        made_by[name] = f"{MAJORITY}: {prediction} in every row"
     if made_by:
         print(f"With the majority label in every row: {', '.join(made_by)}")
     return made_by
@@ -136,5 +134,5 @@ def write_majorities(folder, rows):
 
 def rows_of(glue_dir):
     """{file: rows} of the test sets in a GLUE folder; the official number for test sets that are missing."""
-    found = {file: load_task(task, glue_dir, [split]).splits.get(split) for file, (task, split) in SUBMISSION.items()}
-    return {file: OFFICIAL_ROWS[file] if rows is None else len(rows) for file, rows in found.items()}
+    splits = {file: load_task(task, glue_dir, [split]).splits for file, (task, split) in SUBMISSION.items()}
+    return OFFICIAL_ROWS | {file: len(rows) for file, of_file in splits.items() for rows in of_file.values()}

@@ -1,39 +1,37 @@
-"""Reading files of tables: CSV, TSV, JSON lines, parquet and CoNLL columns.
+"""Files of custom tasks: CSV, TSV, JSON lines, parquet and CoNLL columns.
 
 CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line breaks. In TSV files quotes are ordinary
 characters, as in GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an
 empty line ends a sentence; columns have no names, so they are numbered from 0, and the values of a row are lists with
 an item for each word.
 """
+import ast
+import contextlib
 import csv
 import io
+import json
+import re
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
 from _utils.runs.files import read_json_lines, read_text
-from _utils.tasks.cells import as_label, list_in, split_words
+from _utils.tasks.tables import Table, malformed, split_words, table_of_cells
 
-
-class Table(NamedTuple):
-    """The rows of a file, or of a split on the hub.
-
-    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3";
-    missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.
-    """
-    source: str
-    rows: pd.DataFrame
-    problems: dict
+_JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "
+                "'questions'.")
+# A list of strings or numbers as NumPy prints it: without commas.
+_NUMPY_ITEM = r"""(?:'[^']*'|"[^"]*"|[-+.\w]+)"""
+_NUMPY_LIST = re.compile(rf"\[\s*{_NUMPY_ITEM}(\s+{_NUMPY_ITEM})+\s*\]")
 
 
 def read_table(path):
     """The Table of a file that exists. UserError, with the line where possible, if it cannot be read."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
-        raise UserError(f"{path} is compressed. Only files of questions may be; decompress it.")
+        raise UserError(f"{path} is compressed. Decompress it, or set 'kind': 'questions' if it has questions.")
     table = FORMATS[suffix](path)
     return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
 
@@ -45,61 +43,29 @@ def _as_lists(column, source):
     """
     written = column[column.map(lambda cell: isinstance(cell, str) and cell != "")]
     lists = written.map(list_in)
-    if written.empty or lists.notna().mean() <= .5:
+    if not lists.notna().mean() > .5:
         return column
-    for place, cell in written[lists.isna()].items():
-        raise UserError(f"{source}, {place}: the column {column.name!r} has lists such as {lists.dropna().iloc[0]}, "
-                        f"but here {cell!r:.60}. Correct it, or write JSON lines instead.")
+    others = written[lists.isna()]
+    if len(others):
+        raise UserError(f"{source}, {others.index[0]}: the column {column.name!r} has lists such as "
+                        f"{lists.dropna().iloc[0]}, but here {others.iloc[0]!r:.60} "
+                        f"({malformed(others.index, len(written))}). Correct it, or write JSON lines instead.")
     return lists.reindex(column.index).where(column.index.isin(lists.index), column)
 
 
-def labels_in(table, column):
-    """The labels of the good rows of a Table that have one: strings, numbers, or lists of labels."""
-    cells = table.rows[column].drop(list(table.problems))
-    return cells[cells.map(as_label) != ""]
-
-
-def check_columns(table, required, advice):
-    """UserError for a Table without rows, and for a required column that is missing or there twice.
-
-    advice: the end of the message about a missing column.
-    """
-    if table.rows.empty:
-        raise UserError(f"{table.source} has no rows. Correct the path, or write the file again.")
-    for name in required:
-        if name not in table.rows:
-            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). "
-                            f"{advice}")
-        if list(table.rows).count(name) > 1:
-            raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
+def list_in(text):
+    """The list that a string spells as JSON, Python or NumPy do; None for any other string."""
+    text = text.strip()
+    if _NUMPY_LIST.fullmatch(text):
+        text = f"[{', '.join(re.findall(_NUMPY_ITEM, text))}]"
+    for parse in (json.loads, ast.literal_eval) if text[:1] == "[" else ():
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return list(parse(text))
+    return None
 
 
 def _text_of(path):
     return read_text(path, "Convert the file to UTF-8.")
-
-
-def _lines_of(text):
-    """Series of the lines of a text, indexed by "line 1", "line 2", ...; str.splitlines would also split at U+2028."""
-    lines = text.removesuffix("\n").split("\n")
-    return pd.Series(lines, [f"line {i}" for i in range(1, len(lines) + 1)]).str.removesuffix("\r")
-
-
-def _table_of(path, cells, names=()):
-    """Table of a DataFrame of cells, in which short rows lack the last ones.
-
-    names: of the columns, if the first row does not have them.
-    """
-    if not names and len(cells):
-        names, cells = list(cells.iloc[0].dropna()), cells.iloc[1:]
-    n_cells = cells.notna().sum(axis=1)
-    problems = {place: f"{n} columns instead of {len(names)}" for place, n in n_cells[n_cells != len(names)].items()}
-    return Table(path, cells.reindex(columns=range(len(names))).set_axis(names, axis=1).fillna(""), problems)
-
-
-def read_tsv(path, names=()):
-    """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header."""
-    lines = _lines_of(_text_of(path).rstrip("\r\n"))
-    return _table_of(path, lines.str.split("\t", expand=True), names)
 
 
 def _read_csv(path):
@@ -108,7 +74,7 @@ def _read_csv(path):
     return _read_cells(path, text, strict=True, delimiter=max(",;\t|", key=header.count))
 
 
-def _read_own_tsv(path):
+def _read_tsv(path):
     return _read_cells(path, _text_of(path), delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
@@ -116,17 +82,17 @@ def _read_cells(path, text, **dialect):
     """Table of cells with a header. As for pandas, an empty line or one of spaces is not a row."""
     csv.field_size_limit(2 ** 31 - 1)  # a cell may be a book; the default is 131,072 characters
     reader = csv.reader(io.StringIO(text, newline=""), **dialect)
-    is_row = lambda cells: len(cells) > 1 or cells == [""] or cells and cells[0].strip(" \t")
+    is_row = lambda cells: cells == [""] or ",".join(cells).strip(" \t")
     try:
         rows = {f"line {reader.line_num}": cells for cells in reader if is_row(cells)}
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes "
                         "or commas.") from None
-    return _table_of(path, pd.DataFrame(rows.values(), rows))
+    return table_of_cells(path, pd.DataFrame(rows.values(), rows))
 
 
 def _read_json_lines(path):
-    return _table_of_objects(path, dict(read_json_lines(path, "The file needs one JSON object per line.")))
+    return _table_of_objects(path, dict(read_json_lines(path, _JSON_ADVICE)))
 
 
 def _read_parquet(path):
@@ -141,39 +107,36 @@ def _table_of_objects(path, objects):
 
 
 def _read_conll(path):
-    lines = _lines_of(_text_of(path))
+    lines = pd.Series(_text_of(path).removesuffix("\n").split("\n")).str.removesuffix("\r")
+    lines.index = [f"line {i}" for i in range(1, len(lines) + 1)]
     is_word = ~lines.str.match(r"\s*(-DOCSTART-(\s.*)?)?$")  # some files have such a line between documents
-    cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else split_words(line))
-    is_comment = _are_comments(lines, is_word, cells)
-    is_word &= ~is_comment
-    cells = cells[~is_comment[cells.index]]
-    n_columns = int(cells.str.len().mode().max()) if len(cells) else 0
-    words = _table_of(path, pd.DataFrame(cells.tolist(), cells.index), range(n_columns))
-    for place, problem in words.problems.items():
-        raise UserError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each "
-                        "sentence, and a comment begins with # and stands before a sentence.")
-    rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
+    sentence, lines = (~is_word).cumsum()[is_word], lines[is_word]
+    cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))
+    cells = cells[~_are_comments(lines, cells, sentence)]
+    n_columns = int(max(cells.str.len().mode(), default=0))
+    words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), range(n_columns))
+    if words.problems:
+        place, problem = next(iter(words.problems.items()))
+        raise UserError(f"{path}, {place}: {problem} ({malformed([*words.problems], len(cells))}). Every word needs "
+                        "the same columns, an empty line must end each sentence, and a comment begins with # and "
+                        "stands before a sentence.")
+    rows = words.rows.reset_index(names="place").groupby(sentence[cells.index].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {})
 
 
-def _are_comments(lines, is_word, cells):
-    """Whether lines are comments.
+def _are_comments(lines, cells, sentence):
+    """Whether lines are comments. cells, sentence: of each line, its columns and the number of its sentence.
 
     They stand before a sentence, begin with #, and are "key = value" or have another number of columns than most words.
     """
-    has_sign = lines.str.startswith("#") & is_word
-    others = cells[~has_sign[cells.index]].str.len()
-    has_other_columns = cells.str.len().ne(others.mode().max()).reindex(lines.index, fill_value=False)
+    has_sign, n_columns = lines.str.startswith("#"), cells.str.len()
+    has_other_columns = n_columns != n_columns[~has_sign].mode().max()
     may_be = has_sign & (has_other_columns | lines.str.match(r"#\s*[\w.:-]+\s*="))
-    found, is_before = [], True
-    for may_be_comment, word in zip(may_be, is_word):
-        found.append(bool(is_before and may_be_comment))
-        is_before = not word or found[-1]
-    return pd.Series(found, lines.index)
+    return may_be.astype(int).groupby(sentence).cummin().astype(bool)
 
 
 # {extension: path -> Table}
 FORMATS = {
-    ".csv": _read_csv, ".tsv": _read_own_tsv, ".jsonl": _read_json_lines, ".json": _read_json_lines,
+    ".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines, ".json": _read_json_lines,
     ".parquet": _read_parquet, ".conll": _read_conll, ".txt": _read_conll, ".bio": _read_conll}

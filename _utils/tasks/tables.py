@@ -1,4 +1,5 @@
-"""The tables of a task: Datasets of the well-formed rows of files or of splits on the hub."""
+"""Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,19 +9,33 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import UserError
-from _utils.tasks.cells import as_label
+from _utils.runs.checkpoints import write_text_atomically
+from _utils.runs.files import read_text
 
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
+# White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
+_SPACES = re.compile(r"[ \t\r\n]+")
+
+
+class Table(NamedTuple):
+    """The rows of a file, or of a split on the hub.
+
+    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3";
+    missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.
+    """
+    source: str
+    rows: pd.DataFrame
+    problems: dict
 
 
 class TaskData(NamedTuple):
     """The tables of one task.
 
-    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index (of the row, as the test sets of
-    GLUE number them), the task's texts, and label}; a label is a class id or a score, -1 in test sets; a list of ids
-    for several labels per text. For tagging, text and label are lists with an item for each word.
+    task: its Task.   splits: {name on the hub: datasets.Dataset with the task's texts, and label}; a label is a class
+    id or a score, -1 in test sets; a list of ids for several labels per text. For tagging, text and label are lists
+    with an item for each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
-    test_task: of an own task: the Task to score its test set with, whose labels include tags that only this set has;
+    test_task: of a custom task: the Task to score its test set with, whose labels include tags that only this set has;
     None if it has no labels.
     """
     task: Any
@@ -30,49 +45,140 @@ class TaskData(NamedTuple):
     test_task: Any = None
 
 
+# Cells
+
+def as_label(value):
+    """A label as a string; 1 and 1.0 are the same label."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
+
+
+def numbers_in(labels):
+    """The numbers that labels spell; NaN for those that spell none."""
+    return pd.to_numeric(pd.Series(labels), errors="coerce")
+
+
+def shortened(labels, n=12):
+    """The first n of some strings, and how many there are."""
+    return ", ".join(labels[:n]) + (f" ... ({len(labels)} in all)" if len(labels) > n else "")
+
+
+def split_words(text):
+    """The words of a sentence in which they have spaces between them."""
+    return [word for word in _SPACES.split(text) if word]
+
+
+def items(cell):
+    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them.
+
+    NaN for another cell.
+    """
+    if isinstance(cell, str):
+        return split_words(cell)
+    strings = list(map(as_label, cell)) if isinstance(cell, list) else [""]
+    return strings if all(map(split_words, strings)) else np.nan
+
+
+def ids_of_lists(lists, ids):
+    """A Series of lists of labels as lists of ids; NaN for a list with an unknown label. ids: {label: id}."""
+    ids_of = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
+    return lists.map(ids_of, na_action="ignore")
+
+
+# Files
+
+def read_tsv(path, names=()):
+    """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header."""
+    lines = read_text(path, "Convert the file to UTF-8.").rstrip("\r\n").split("\n")  # splitlines also splits at U+2028
+    cells = [line.removesuffix("\r").split("\t") for line in lines]
+    return table_of_cells(path, pd.DataFrame(cells, [f"line {i}" for i in range(1, len(lines) + 1)]), names)
+
+
+def table_of_cells(path, cells, names=()):
+    """Table of a DataFrame of cells, in which short rows lack the last ones.
+
+    names: of the columns, if the first row does not have them.
+    """
+    if not names and len(cells):
+        names, cells = list(cells.iloc[0].dropna()), cells.iloc[1:]
+    n_cells = cells.notna().sum(axis=1)
+    problems = {place: f"{n} columns instead of {len(names)}" for place, n in n_cells[n_cells != len(names)].items()}
+    return Table(path, cells.reindex(columns=range(len(names))).set_axis(names, axis=1).fillna(""), problems)
+
+
+def check_columns(table, required, advice):
+    """UserError for a Table without rows, and for a required column that is missing or there twice.
+
+    advice: the end of the message about a missing column.
+    """
+    if table.rows.empty:
+        raise UserError(f"{table.source} has no rows. Correct the path, or write the file again.")
+    columns = list(table.rows)
+    for name in required:
+        if name not in columns:
+            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, columns))}). "
+                            f"{advice}")
+        if columns.count(name) > 1:
+            raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
+
+
+def labels_in(table, column):
+    """The labels of the good rows of a Table that have one: strings, numbers, or lists of labels."""
+    cells = table.rows[column].drop(list(table.problems))
+    return cells[cells.map(as_label) != ""]
+
+
+def write_rows(path, predictions):
+    """Write `index TAB prediction` with a header, as the GLUE server expects it.
+
+    predictions: a string for each row of the test file, in its order; the index counts the rows from 0.
+    """
+    table = pd.Series(predictions, name="prediction", dtype=object)
+    write_text_atomically(path, table.to_csv(sep="\t", index_label="index"))
+
+
+# Datasets
+
 def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
     columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
     advice: what to do about malformed rows.
+    An empty text is malformed except in a test set. electra_pytorch skips such rows in training, too; Google encodes
+    them as single sentences (D13).
     Raises UserError if more than 1% of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
+    parsers = {**dict.fromkeys(task.texts, (task.parse_texts, task.text_format)),
+               "label": (task.parse_labels, task.label_format),
+               "group": (lambda cells: cells.map(as_label).replace("", np.nan), "a group")}
     for name, column in columns.items():
-        cells = table.rows[column]
-        rows[name], accepted = _parsed(cells, name, task, is_test(split))
-        for place, cell in cells[rows[name].isna()].items():
+        (parse, accepted), cells = parsers[name], table.rows[column]
+        values = parse(cells).astype(object)
+        if name in task.texts and not is_test(split):
+            values = values.mask(values.map("".join, na_action="ignore").astype(object).str.strip() == "")
+        rows[name] = values
+        for place, cell in cells[values.isna()].items():
             problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {accepted}")
     if "label" not in rows:
         rows["label"] = pd.Series(task.unlabelled(rows), rows.index)
     problems = task.mismatches(rows) | problems
-    bad = [f"{table.source}, {place}: {problems[place]}" for place in rows.index if place in problems]
+    bad = [place for place in rows.index if place in problems]
     if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
-        raise UserError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}: at most 1% of "
-                        "the rows of a training or dev set may be malformed, and no row of a test set.")
+        raise UserError(f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))}). {advice}: at "
+                        "most 1% of the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
-        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: "
-                       f"{'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-    rows = rows.drop(list(problems))
+        shown = "; ".join(f"{table.source}, {place}: {problems[place]}" for place in bad[:5])
+        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {shown}{' ...' if len(bad) > 5 else ''}")
     features = datasets.Features({**dict.fromkeys(task.texts, task.text_feature), "label": task.label_feature,
                                   **dict.fromkeys({"group"} & columns.keys(), datasets.Value("string"))})
-    return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
+    return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)
 
 
-def _parsed(cells, name, task, may_be_blank):
-    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed
-    ones).
-
-    may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences
-    (D13).
-    """
-    if name in task.texts:
-        texts = task.parse_texts(cells)
-        is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
-        return texts.mask(is_blank & (not may_be_blank)), task.text_format
-    if name == "group":
-        return cells.map(as_label).replace("", np.nan), "a group"
-    return task.parse_labels(cells), task.label_format
+def malformed(places, n_rows):
+    """How many of n_rows rows are malformed, and the places of the first three, as text."""
+    return f"{len(places):,} of {n_rows:,} rows are malformed: {', '.join(places[:3])}{' ...' * (len(places) > 3)}"
 
 
 def is_test(split):
@@ -80,8 +186,8 @@ def is_test(split):
 
 
 def table_key(rows):
-    """Number of rows and content hash of a table, a Dataset or a list; stored with each run to detect other tables."""
-    columns = [rows[name][:] for name in sorted(rows.column_names)] if isinstance(rows, datasets.Dataset) else rows
+    """Number of rows and content hash of a Dataset; stored with each run to detect other tables."""
+    columns = [rows[name][:] for name in sorted(rows.column_names)]
     return f"{len(rows):,} rows, {xxhash.xxh3_64(repr(columns).encode()).hexdigest()[:8]}"
 
 
@@ -89,6 +195,7 @@ def rows_of_splits(data, official=True):
     """The rows of each split of a TaskData as text. official: an incomplete table reads '10,471 of 392,702'."""
     expected, parts = data.task.official_rows if official else {}, []
     for split, rows in data.splits.items():
-        is_incomplete = len(rows) < expected.get(split, 0)
-        parts.append(f"{split} {len(rows):,}" + (f" of {expected[split]:,}" if is_incomplete else ""))
+        parts.append(f"{split} {len(rows):,}")
+        if len(rows) < expected.get(split, 0):
+            parts[-1] += f" of {expected[split]:,}"
     return ", ".join(parts)

@@ -2,7 +2,7 @@
 import re
 
 from _utils.errors import UserError
-from _utils.tasks.cells import shortened
+from _utils.tasks.tables import shortened
 
 BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 
@@ -44,14 +44,13 @@ def check_scheme(tags, definition):
 
     UserError if a scheme is wanted, but the tags do not mark entities.
     """
-    found = tags.explode().dropna().unique()  # missing in a sentence without words
-    if not all(map(BIO.fullmatch, found)):
+    names = tags.explode().dropna().unique()  # missing in a sentence without words
+    if not all(map(BIO.fullmatch, names)):
         if definition["scheme"]:
             raise UserError(f"scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such as "
-                            f"B-NP, I-NP "
-                            f"and O, but the labels are {shortened(list(found))}. Leave it out.")
-        others = [tag for tag in found if not BIO.fullmatch(tag)]
-        if 2 * len(others) < len(found):
+                            f"B-NP, I-NP and O, but the labels are {shortened(list(names))}. Leave it out.")
+        others = [tag for tag in names if not BIO.fullmatch(tag)]
+        if 2 * len(others) < len(names):
             return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not "
                     "mark entities as the others do. If they are mistakes, correct them"]
     elif not definition["scheme"]:  # which would end the mixture

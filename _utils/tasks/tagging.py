@@ -1,5 +1,7 @@
 """Sentences with a label for each word."""
 import itertools
+import json
+import re
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -13,14 +15,13 @@ from torch import nn
 from transformers import AutoModelForTokenClassification
 
 from _utils.errors import UserError
+from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.base import Predictions, Task, kind_of_task
-from _utils.tasks.cells import as_label, items, shortened
+from _utils.tasks.custom_tables import class_fields, class_names
 from _utils.tasks.heads import WordPredictor, head_options
-from _utils.tasks.own_tables import class_fields, class_names
-from _utils.tasks.predictions import as_json, write_rows, write_words
-from _utils.tasks.rows import IGNORED, EncodedRows
+from _utils.tasks.rows import IGNORED, EncodedRows, Window
 from _utils.tasks.spans import spans_of_tags, spans_to_tags, words_in
-from _utils.tasks.table_files import labels_in
+from _utils.tasks.tables import as_label, ids_of_lists, items, labels_in, shortened, write_rows
 from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
 from _utils.text.special_tokens import template_of, text_tokenizer
 
@@ -50,8 +51,7 @@ class Tagging(Task):
         if len(texts) > 1:
             raise UserError(f"{definition['train']}: tagging labels the words of one column, but 'text' of the task "
                             f"{definition['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, "
-                            f"or "
-                            "'kind' to another kind.")
+                            "or 'kind' to another kind.")
         return texts, label
 
     @classmethod
@@ -65,13 +65,14 @@ class Tagging(Task):
         notices += check_scheme(tags["train"], definition)
         if definition["scheme"]:
             _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
-        return label, {split: found.explode().dropna().map(as_label) for split, found in tags.items()}, notices, fields
+        labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+        return label, labels, notices, fields
 
     @classmethod
     def fields_of(cls, definition, labels):
         # A word of the dev set may have a tag that is in no training sentence.
-        found = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return class_fields(definition, class_names(found, definition), labels["train"])
+        known = pd.concat([tags for split, tags in labels.items() if split != "test"])
+        return class_fields(definition, class_names(known, definition), labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -102,9 +103,7 @@ class Tagging(Task):
         return "a text" if self.spans else "a list of words"
 
     def parse_labels(self, cells):
-        ids = self.label_ids
-        known = lambda tags: [ids[tag] for tag in tags] if ids.keys() >= set(tags) else np.nan
-        return cells.map(items).map(known, na_action="ignore")
+        return ids_of_lists(cells.map(items), self.label_ids)
 
     @property
     def label_format(self):
@@ -174,8 +173,8 @@ class Tagging(Task):
             return super().classes(outputs, labels)
         from seqeval.metrics import classification_report
         tags = self._tags(labels, self.targets(labels), self.decide(outputs))
-        found = classification_report(*tags, output_dict=True, zero_division=0)
-        return {name: list(map(float, values.values())) for name, values in found.items() if not name.endswith(" avg")}
+        rows = classification_report(*tags, output_dict=True, zero_division=0)
+        return {name: list(map(float, values.values())) for name, values in rows.items() if not name.endswith(" avg")}
 
     def _tags(self, labels, *ids):
         """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
@@ -192,7 +191,8 @@ class Tagging(Task):
         """Write the tag of each word, or a line with the spans of each text as JSON; arguments as for `Task.write`."""
         tags = self.by_sentence(self.written(decisions), rows)
         if self.spans:
-            write_rows(path, [as_json(spans_of_tags(text, found)) for text, found in zip(rows["text"][:], tags)])
+            spans = map(spans_of_tags, rows["text"][:], tags)
+            write_rows(path, [json.dumps(of_text, ensure_ascii=False) for of_text in spans])
         else:
             write_words(path, rows["text"][:], tags)
 
@@ -221,10 +221,24 @@ class Tagging(Task):
         network.classifier = layer
 
 
+def write_words(path, sentences, tags):
+    """Write `word TAB tag` for each word, and an empty line after each sentence.
+
+    sentences, tags: lists of equally long lists. Tabs and line breaks in words, which other formats allow, are written
+    as spaces.
+    """
+    lines = []
+    for words, tags_of_words in zip(sentences, tags, strict=True):
+        words = [re.sub(r"[\t\r\n]", " ", word) for word in words]
+        lines += [f"{word}\t{tag}\n" for word, tag in zip(words, tags_of_words, strict=True)]
+        lines.append("\n")
+    write_text_atomically(path, "".join(lines))
+
+
 def _convert(tables, tags, column, convert):
     """Replace the tags of each sentence, in {split: Table} and in {split: Series of lists}."""
-    for split, found in tags.items():
-        tags[split] = found.map(convert)
+    for split, of_split in tags.items():
+        tags[split] = of_split.map(convert)
         rows = tables[split].rows.copy()
         rows[column] = tags[split].combine_first(rows[column])
         tables[split] = tables[split]._replace(rows=rows)
@@ -240,29 +254,24 @@ class WordRows(EncodedRows):
     tokenizer drops, such as a control character, becomes [UNK].
     labels: of all words, (N,).
     """
-    if_long = "are divided"
 
     def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
         template = template_of(text_tokenizer(hf_tokenizer))
-        before, after, n_special = template.before, template.after, template.n_single
-        pieces = wordpieces(sentences, hf_tokenizer)
-        windows = divide(sentences, pieces, max_len - n_special)
-        labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
-        following = iter(labels)
-        for window in windows:
-            labelled = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
-            first, last = ([(piece, IGNORED) for piece in special] for special in (before, after))
-            ids, token_labels = zip(*first, *labelled, *last)
-            encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
-        full_lengths = [sum(len(pieces[word]) for word in sentence) + n_special for sentence in sentences]
-        super().__init__(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
-        self.n_sentences = len(sentences)
+        before, after = ([(i, IGNORED) for i in special] for special in (template.before, template.after))
+        pieces, labels = wordpieces(sentences, hf_tokenizer), list(itertools.chain.from_iterable(word_labels))
+        following, texts, n_words = iter(labels), [], []
+        for sentence in sentences:
+            words, windows = [pieces[word] for word in sentence], []
+            for part in divide(words, max_len - template.n_single):
+                labels_of_words = [itertools.chain([next(following)], itertools.repeat(IGNORED)) for _ in part]
+                labelled = itertools.chain.from_iterable(map(zip, part, labels_of_words))
+                ids, token_labels = zip(*before, *labelled, *after)
+                windows.append(Window(ids, [0] * len(ids), token_labels))
+                n_words.append(len(part))
+            texts.append((windows, sum(map(len, words)) + template.n_single))
+        super().__init__(texts, labels, hf_tokenizer.pad_token_id)
         # Of each row, the indexes of its words among all words.
-        self.words = np.split(np.arange(len(labels)), np.cumsum(list(map(len, windows)))[:-1])
-
-    @property
-    def n_examples(self):
-        return self.n_sentences
+        self.words = np.split(np.arange(len(labels)), np.cumsum(n_words)[:-1])
 
     def positions(self, rows):
         return np.concatenate([self.words[row] for row in rows])
@@ -277,23 +286,17 @@ def wordpieces(sentences, hf_tokenizer):
     return {word: encoding.ids or [hf_tokenizer.unk_token_id] for word, encoding in zip(words, encoded)}
 
 
-def divide(sentences, pieces, room):
-    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens.
-
-    A longer word is truncated.
-    """
-    windows = []
-    for sentence in sentences:
-        windows.append([])
-        used = 0
-        for word in sentence:
-            ids = pieces[word][:room]
-            if used + len(ids) > room:
-                windows.append([])
-                used = 0
-            windows[-1].append(ids)
-            used += len(ids)
-    return windows
+def divide(words, room):
+    """The token ids of the words of a sentence in parts of at most `room` tokens. A longer word is truncated."""
+    parts, used = [[]], 0
+    for word in words:
+        ids = word[:room]
+        if used + len(ids) > room:
+            parts.append([])
+            used = 0
+        parts[-1].append(ids)
+        used += len(ids)
+    return parts
 
 
 class WordLoss(nn.Module):

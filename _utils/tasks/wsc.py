@@ -20,7 +20,7 @@ from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.rows import EncodedRows
+from _utils.tasks.rows import EncodedRows, Window
 from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")
@@ -117,10 +117,8 @@ def load_wsc(split, wsc_dir=None):
         with as_user_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
                            "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
             on_hub = load_split(*HUB_WSC, split)
-        rows, source = (
-            [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)],
-            ", ".join((*HUB_WSC, split)),
-        )
+        rows = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)]
+        source = ", ".join((*HUB_WSC, split))
     else:
         source = Path(wsc_dir) / WSC_FILES[split]
         if not source.is_file():
@@ -155,7 +153,7 @@ def find_pronoun(text, hypothesis):
     """
     text_words, said = (list(_WORD.finditer(string)) for string in (text, hypothesis))
     words, hypothesis_words = ([match[0].lower() for match in matches] for matches in (text_words, said))
-    mentioned, splits, found = " ".join(words), range(len(said) + 1), []
+    mentioned, splits, alignments = " ".join(words), range(len(said) + 1), []
     for p, word in enumerate(words):
         pronoun = re.split("['’]", word)[0]
         if pronoun not in PRONOUNS:
@@ -167,8 +165,9 @@ def find_pronoun(text, hypothesis):
             phrase = re.sub("^(the|a|an) |['’]s?$", "", " ".join(hypothesis_words[i:j]))
             if repeated := left[i] + right[j]:
                 fit = repeated * 3 / 2 + (j - i) / 4 - 2 * (phrase not in mentioned)
-                found.append((fit, (start, start + len(pronoun), hypothesis[said[i].start():said[j - 1].end()])))
-    return max(found, key=lambda fit: fit[0], default=(0, None))[1]
+                candidate = hypothesis[said[i].start():said[j - 1].end()]
+                alignments.append((fit, (start, start + len(pronoun), candidate)))
+    return max(alignments, key=lambda fit: fit[0], default=(0, None))[1]
 
 
 def _common_prefix(a, b):
@@ -195,15 +194,15 @@ class SchemaRows(EncodedRows):
 
     def __init__(self, schemas, hf_tokenizer, max_len):
         self.is_found = torch.tensor([schema.start >= 0 for schema in schemas])
-        encoded, room = [], max_len - 2
+        windows, room = [], max_len - 2
         for schema in schemas:
             encoding = text_tokenizer(hf_tokenizer).encode(schema.text, add_special_tokens=False)
             inside = [start < schema.end and schema.start < end or schema.start < 0 for start, end in encoding.offsets]
             first = max(0, min([*inside, True].index(True) - room // 2, len(inside) - room))
-            window = slice(first, first + room)
-            encoded.append({"inp_ids": [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id],
-                            "token_type_ids": [0, *inside[window], 0]})
-        super().__init__(encoded, [schema.label for schema in schemas], hf_tokenizer.pad_token_id)
+            place = slice(first, first + room)
+            ids = [hf_tokenizer.cls_token_id, *encoding.ids[place], hf_tokenizer.sep_token_id]
+            windows.append(([Window(ids, [0, *inside[place], 0])], len(ids)))
+        super().__init__(windows, [schema.label for schema in schemas], hf_tokenizer.pad_token_id)
 
 
 class SchemaPredictor(nn.Module):

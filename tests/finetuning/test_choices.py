@@ -15,7 +15,7 @@ from _utils.commands.predict import predict, read_texts
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.model import load
-from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.custom import complete_custom_task, load_custom_task
 
 COLORS = "red green blue yellow black white".split()
 ENDINGS = ["the first one", "the second one", "another one"]
@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def loaded(**given):
-    return load_own_task(complete_own_task({"name": "which", "kind": "choices", **given}))
+    return load_custom_task(complete_custom_task({"name": "which", "kind": "choices", **given}))
 
 
 def write_table(path, labels, endings=ENDINGS):
@@ -63,7 +63,7 @@ def test_choices_in_a_column_of_lists():
     ({"choices": ["a", "b", "c"], "class_weights": "balanced"}, "'class_weights' does not apply"),
     ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),
     ({"choices": ["a", "b"]}, "which is not one of 0, 1"),
-    ({"choices": ["a", "b"], "kind": "tagging"}, "'choices' needs 'kind'")])
+    ({"choices": ["a", "b"], "kind": "tagging"}, "'choices'.*'kind'")])
 def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
     with pytest.raises(UserError, match=message):

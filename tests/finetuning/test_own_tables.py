@@ -12,7 +12,7 @@ from csv_files import write_csv
 import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.custom import complete_custom_task, load_custom_task
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def loaded(train="a.csv", name="t", **given):
-    return load_own_task(complete_own_task({"name": name, "train": train, **given}))
+    return load_custom_task(complete_custom_task({"name": name, "train": train, **given}))
 
 
 def write(path, rows):
@@ -439,7 +439,7 @@ def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, rows):
 
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {},
-     r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
+     r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed: line 4\)"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", {}, r"a.csv, line 4: 3 columns instead of 2"),
     ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", {}, r"a.tsv, line 3: 1 columns instead of 2"),
     ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', {}, r"a.csv, line 5: the column 'text' contains ''"),
@@ -465,8 +465,8 @@ BAD_FILES = [
     ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9},
      r"a dev set of 0.9 of the rows from 2 'groups'"),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"},
-     r"class_weights='balanced' of the task 't' needs classes"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "positive='2' of the task 't' needs classes"),
+     "'class_weights' does not apply"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "'positive' does not apply"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, r"metrics='bleu' .* does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"},
      r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
@@ -499,6 +499,26 @@ def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content,
     assert "download" not in str(error.value)  # as only GLUE's files can be
 
 
+@pytest.mark.parametrize("name, content, given, malformed", [
+    ("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 5 + "short\n,x\nlong,x,y\nthree,\n", {},
+     "4 of 14 rows .*: line 12, line 13, line 14 [.]{3}"),
+    ("a.csv", "text,label\n" + "one,1.5\ntwo,2\n" * 10 + "three,many\n" * 2, {"kind": "regression"},
+     "2 of 22 rows .*: line 22, line 23[)]"),
+    ("a.jsonl", '{"text": 1, "label": "x"}\n{"text": 2, "label": "y"}\n' * 2, {},
+     "contains 1, which is not a text .4 of 4 rows .*: line 1, line 2, line 3 [.]{3}"),
+    ("a.jsonl", '{"text": ["a", " "], "label": ["B-X", "O"]}\n' * 3, {},
+     "not a list of words .3 of 3 rows .*: line 1, line 2, line 3[)]"),
+    ("a.conll", "a O\nb B-X\n\n" * 5 + "c\n\nd O O\n", {}, "2 of 12 rows .*: line 16, line 18[)]"),
+    ("a.csv", "text,label\n" + "one,\"['x', 'y']\"\ntwo,z\n" * 4 + "one,\"['x', 'y']\"\n", {},
+     "4 of 9 rows .*: line 3, line 5, line 7 [.]{3}"),
+    ("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,2\n" * 2, {"text": "text", "label": ["x", "y"]},
+     "2 of 4 rows .*: line 3, line 5[)]")])
+def test_malformed_rows_are_counted_and_the_first_three_named(folder, name, content, given, malformed):
+    (folder / name).write_text(content)
+    with pytest.raises(UserError, match=malformed):
+        loaded(name, **{"dev": name, **given})
+
+
 @pytest.mark.parametrize("given, message", [
     ({"train": "a.csv", "lable": "x"}, "Unknown key: 'lable'. Did you mean 'label'?"),
     ({"text": "x"}, "no training file.*'train'.*.csv"), ({"train": None}, "no training file"),
@@ -506,7 +526,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content,
     ({"train": "a.csv", "kind": "ranking"}, "kind: 'ranking'. Use 'classification', 'regression', 'tagging'"),
     ({"train": "a.csv", "positive": 1}, "positive: 1"), ({"train": "a.csv", "scheme": "BIO"}, "scheme: 'BIO'.*'bioes'"),
     ({"train": "a.csv", "dev": "b.csv", "groups": "x"}, "'dev' is the file 'b.csv'. Leave one"),
-    ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
+    ({"train": "rte.csv"}, "a custom task cannot be called 'rte'"),
 ])
 def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
     """No message advises to set a key to None, which is the same as leaving it out."""

@@ -10,7 +10,7 @@ import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.answers import Answers
-from _utils.tasks.custom import complete_own_task, load_own_task, question_task
+from _utils.tasks.custom import complete_custom_task, load_custom_task, question_task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions, Questions
@@ -43,7 +43,8 @@ def write(name, *questions, context="Alpha beta {}."):
 
 
 def loaded(train, **keys):
-    return load_own_task(complete_own_task({"train": train, "dev": train, "kind": "questions", "name": "q", **keys}))
+    definition = {"train": train, "dev": train, "kind": "questions", "name": "q", **keys}
+    return load_custom_task(complete_custom_task(definition))
 
 
 def baseline(data):
@@ -146,7 +147,7 @@ def test_google_names_find_parquet_files(folder):
 
 
 @pytest.mark.parametrize("name, content, message", [
-    ("a.jsonl", '{"context": "a", "question": "b", "answers": []}\n{"context": "a"', "a.jsonl, line 2"),
+    ("a.jsonl", '{"context": "a", "question": "b", "answers": []}\n{"context": "a"', "a.jsonl.*line 2"),
     ("a.json", '{"context": "a", "question": "b", "answers": {"text": ["a"]}}', "answer_start"),
     ("a.json", '{"context": null, "question": "b", "answers": []}', "a.json"),
     ("a.json", '[{"context": "a", "answers": []}]', "qas"),

@@ -15,7 +15,7 @@ from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks import load_pretrained
 from _utils.tasks.answers import Answers, ensemble, score_answers
-from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.custom import complete_custom_task, load_custom_task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions, Questions
@@ -39,8 +39,8 @@ def mrqa(**question):
 
 
 def loaded(path, **keys):
-    return load_own_task(complete_own_task({"train": str(path), "dev": str(path), "kind": "questions", "name": "q",
-                                            **keys}))
+    definition = {"train": str(path), "dev": str(path), "kind": "questions", "name": "q", **keys}
+    return load_custom_task(complete_custom_task(definition))
 
 
 @pytest.mark.parametrize("answers, words", [
@@ -114,11 +114,11 @@ def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
     length = lambda c: for_checkpoint(c, pretrained).max_length
     c = complete_finetuning(finetune.c.override(["tasks=squad,searchqa", f"glue_dir={tmp_path}"]))
     assert length(c) == 512 and [task["name"] for task in c.tasks] == ["squad", "searchqa"]
-    data = load_own_task(c.tasks[0])
+    data = load_custom_task(c.tasks[0])
     assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2
     assert len(data.splits["validation"]) == 2
     with pytest.raises(UserError, match="searchqa/train.json"):
-        load_own_task(c.tasks[1])
+        load_custom_task(c.tasks[1])
     assert length(complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"]))) == 128
 
 

@@ -4,14 +4,13 @@ import pytest
 
 from _utils.commands.glue import glue_results
 from _utils.errors import UserError
-from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.results import (
     COMPARISON,
     compare_checkpoints,
     report,
     summarize,
 )
-from _utils.finetuning.runs import SCORES, Runs, add_run, score
+from _utils.finetuning.runs import SCORES, Runs, add_run, score, with_evaluations
 from _utils.tasks.glue import FINETUNED_TASKS, TASKS
 from _utils.tasks.regression import Regression
 

@@ -6,9 +6,9 @@ import pytest
 from _utils.commands.glue import glue_submission
 from _utils.errors import UserError
 from _utils.tasks.glue import TASKS
-from _utils.tasks.predictions import write_rows
 from _utils.tasks.regression import Regression
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, make_zip, write_majorities
+from _utils.tasks.tables import write_rows
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 

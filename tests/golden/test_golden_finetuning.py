@@ -10,7 +10,7 @@ from transformers import ElectraConfig, ElectraModel
 from _utils.networks import layer_groups
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, Window, finetuning_dataloaders
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
 from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths
 
@@ -92,7 +92,7 @@ def test_learning_rates_of_all_parameters_match_google(size):
 
 def test_numbers_of_steps_match_google():
     for row in NUMBERS["train_steps"]:
-        encoded = EncodedRows([{"inp_ids": [1], "token_type_ids": [0]}] * row["n"], [0] * row["n"])
+        encoded = EncodedRows([([Window([1], [0])], 1)] * row["n"], [0] * row["n"])
         dls = finetuning_dataloaders(encoded, [], row["batch"], 0, "cpu")
         assert len(dls.train) * row["epochs"] == row["steps"]
 

@@ -15,7 +15,7 @@ from _utils.networks.faster_layers import first_position_only, make_dropout_chea
 from _utils.objectives.base import Objective
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
-from _utils.tasks.rows import EncodedRows, EncodedTask
+from _utils.tasks.rows import EncodedRows, EncodedTask, Window
 from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne
 from pretrain import ELECTRALoss, ELECTRAModel, build_masking, build_model, build_optimizer, slot_capacity
@@ -142,7 +142,7 @@ def test_loss_and_gradients_of_the_compiled_model_match_the_reference(models):
 def test_finetuning_step_matches_the_reference():
     torch.manual_seed(0)
     encoded = [
-        {"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
+        ([Window(torch.randint(5, VOCAB_SIZE, (n,)).tolist(), [0] * (n // 2) + [1] * (n - n // 2))], n)
         for n in (9, 30, 17, 4)
     ]
     rows = EncodedRows(encoded, [0, 1, 1, 0])

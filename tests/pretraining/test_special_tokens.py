@@ -56,7 +56,8 @@ def ids_of_pretraining(tokenizer, lines):
 
 def encoded(tokenizer, *texts):
     """The encoding in finetuning of a text or a pair."""
-    return finetune.tokenize_columns([[text] for text in texts], 64, False, tokenizer)[0][0]
+    [([encoded], _)] = finetune.tokenize_in_windows([[text] for text in texts], 64, False, None, tokenizer)
+    return encoded
 
 
 def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, checkpoint, tmp_path):

@@ -9,8 +9,7 @@ from corpora import sentence
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from _utils.tasks.glue import TASKS
-from _utils.tasks.table_files import read_tsv
-from _utils.tasks.tables import is_test
+from _utils.tasks.tables import is_test, read_tsv
 
 OPENWEBTEXT, WIKIPEDIA, BOOKCORPUS = "Skylion007/openwebtext", "wikimedia/wikipedia", "bookcorpus/bookcorpus"
 PARQUET_BRANCH = "refs/convert/parquet"

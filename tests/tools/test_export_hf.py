@@ -126,7 +126,7 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None):
         "scores": {"validation": {"accuracy": 1.0}},
         "train_rows": 1,
         "synthetic": False,
-        "settings": {"wsc_trick": False, "own_task": task.record()},
+        "settings": {"wsc_trick": False, "own_task": task.as_data()},
     }
     save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
     return path, predictor

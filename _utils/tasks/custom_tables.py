@@ -1,4 +1,4 @@
-"""The tables of an own task: its columns, labels and classes, the dev set, and warnings."""
+"""The tables of a custom task: its columns, labels and classes, the dev set, and warnings."""
 from dataclasses import replace
 
 import numpy as np
@@ -6,36 +6,35 @@ import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.errors import UserError, as_user_error
-from _utils.tasks.cells import as_label, numbers_in, shortened
-from _utils.tasks.table_files import check_columns, labels_in
-from _utils.tasks.tables import TaskData, to_dataset
+from _utils.tasks.tables import TaskData, as_label, check_columns, labels_in, numbers_in, shortened, to_dataset
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 
 
 def load(kind, definition, tables, reason):
-    """TaskData of an own task of a kind, a class. Arguments and errors as for `Task.from_files`.
+    """TaskData of a custom task of a kind, a class.
 
+    definition: from `custom.complete_custom_task`.   tables: {split: Table}.   reason: for the kind.
+    Raises UserError, with file, line and column where possible, for what does not fit.
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(definition, tables)
-    label, labels, converted, fields = kind.labels_of(tables, texts, columns, definition)
-    if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
+    label, labels, notices, fields = kind.labels_of(tables, texts, columns, definition)
+    if set(labels.get("test", ())) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
     task = _task(kind, definition, texts, label, labels, fields)
-    reason = f"{kind.kind} because {reason} ('kind' overrides it)" if reason else kind.kind
-    notices = [f"{reason}, {task.describe()}", *converted]
-    test_task = None
+    notices, tasks = [f"{kind.kind}{reason}, {task.describe()}", *notices], dict.fromkeys(tables, task)
     if "test" in labels:
-        test_task, unknown = task.with_test_labels(labels["test"])
+        tasks["test"], unknown = task.with_test_labels(labels["test"])
         notices += unknown
-    data = TaskData(task, {}, {}, notices, test_task)
+    data = TaskData(task, {}, {}, notices, tasks["test"] if "test" in labels else None)
     for split, table in tables.items():
-        in_table = dict(zip((*task.texts, "label") if split in labels else task.texts, (*texts, label)))
+        in_table = dict(zip(task.texts, texts))
+        if split in labels:
+            in_table["label"] = label
         if split == "train" and definition["groups"] is not None:
             in_table["group"] = definition["groups"]
-        of_split = test_task or task if split == "test" else task
-        data.splits[split] = to_dataset(table, in_table, of_split, split, notices)
+        data.splits[split] = to_dataset(table, in_table, tasks[split], split, notices)
     if "validation" not in tables:
         data.splits.update(split_rows(data.splits["train"], task, definition["dev"]))
         if not data.splits["validation"]:
@@ -48,23 +47,20 @@ def load(kind, definition, tables, reason):
 
 def columns_of(definition, tables):
     """(columns of the texts, columns of the labels); UserError if the files lack one, or that of the groups."""
-    if definition["groups"] is not None:
-        advice = f"Set 'groups' of the task {definition['name']!r} to a column of its training file."
-        check_columns(tables["train"], [definition["groups"]], advice)
-    columns = [column for column in tables["train"].rows if column != definition["groups"]]
-    if 0 in columns:  # CoNLL
-        numbered = lambda found: [columns[-1] if column == -1 else column for column in found]
-        label = numbered(definition["label"] or [-1])
-        texts = numbered(definition["text"] or [0])
-    else:
-        label = definition["label"] or ["label"]
-        texts = definition["text"] or [column for column in columns if column not in label]
-        if definition["text"] is None and label[0] in columns and len(texts) != 1:
-            raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task "
-                            f"{definition['name']!r} to the column of the text, or to a list of two.")
+    advice, groups = f"of the task {definition['name']!r} to", definition["groups"]
+    if groups is not None:
+        check_columns(tables["train"], [groups], f"Set 'groups' {advice} a column of its training file.")
+    columns = [column for column in tables["train"].rows if column != groups]
+    is_conll = 0 in columns
+    label = definition["label"] or ([-1] if is_conll else ["label"])
+    texts = definition["text"] or ([0] if is_conll else [column for column in columns if column not in label])
+    if definition["text"] is None and label[0] in columns and len(texts) != 1:
+        raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' {advice} the column "
+                        "of the text, or to a list of two.")
+    label, texts = ([columns[-1] if column == -1 else column for column in names] for names in (label, texts))
     for split, table in tables.items():
         check_columns(table, texts if split == "test" else [*label, *texts],
-                      f"Set 'text' and 'label' of the task {definition['name']!r} to columns of its files.")
+                      f"Set 'text' and 'label' {advice} columns of its files.")
     return texts, label
 
 
@@ -84,57 +80,46 @@ def _task(kind, definition, texts, label, labels, fields):
     return replace(task, test_files={"test": name + task.suffix}) if definition["test"] else task
 
 
-def class_names(found, definition):
+def class_names(labels, definition):
     """The different labels of a Series, in alphabetical order, or by value if all are numbers.
 
     UserError for fewer than two.
     """
-    names = sorted(set(found))
+    names = sorted(set(labels))
     if numbers_in(names).notna().all():
         names.sort(key=float)
     if len(names) < 2:
         raise UserError(f"{definition['train']}: all labels are {', '.join(map(repr, names)) or 'missing'}. "
-                        f"Classification "
-                        "and tagging need at least two different labels, and tagging a list of tags in each row.")
+                        "Classification and tagging need at least two different labels, and tagging a list of tags in "
+                        "each row.")
     return tuple(names)
 
 
-def check_share_of_classes(found, names, definition):
+def check_share_of_classes(labels, names, definition):
     """UserError if nearly each row has a label of its own."""
-    if len(found) > 20 and len(names) > len(found) / 2:
-        raise UserError(f"{definition['train']}: {len(names):,} different labels in {len(found):,} rows, such as "
+    if len(labels) > 20 and len(names) > len(labels) / 2:
+        raise UserError(f"{definition['train']}: {len(names):,} different labels in {len(labels):,} rows, such as "
                         f"{shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': 'regression' if "
                         "they are numbers to predict.")
 
 
-def class_fields(definition, names, found):
+def class_fields(definition, names, labels):
     """{"labels", "class_weights", "positive"} of a Task.
 
-    names: of the classes.   found: Series of the training labels.
+    names: of the classes.   labels: Series of the training labels.
+    class_weights: the weight of each class in the loss: inversely proportional to its rows ("balanced"; a tag without
+    training rows counts as one of one row), or as given, 1 by default.
     """
-    if definition["positive"] not in (None, *names):
-        raise UserError(f"positive={definition['positive']!r} of the task {definition['name']!r} is not one of its "
-                        f"labels "
-                        f"{shortened(names)}.")
-    weights = _class_weights(definition, names, found) if definition["class_weights"] else ()
-    return {"labels": names, "class_weights": weights, "positive": definition["positive"]}
-
-
-def _class_weights(definition, classes, labels):
-    """The weight of each class in the loss: inversely proportional to its rows, or as definition, 1 by default.
-
-    A tag without training rows, which only the dev set has, counts as one of one row.
-    """
-    weights = definition["class_weights"]
+    weights, positive = definition["class_weights"] or {}, definition["positive"]
     if weights == "balanced":
-        counts = labels.value_counts().reindex(classes, fill_value=1)
-        weights = dict(counts.sum() / (len(classes) * counts))
-    for label in weights:
-        if label not in classes:
-            raise UserError(f"class_weights of the task {definition['name']!r}: there is no label {label!r}. The "
-                            f"labels "
-                            f"are {shortened(classes)}.")
-    return tuple(float(weights.get(label, 1)) for label in classes)
+        counts = labels.value_counts().reindex(names, fill_value=1)
+        weights = dict(counts.sum() / (len(names) * counts))
+    for key, value in [("positive", positive), *(("class_weights", label) for label in weights)]:
+        if value not in (None, *names):
+            raise UserError(f"{key}={value!r} of the task {definition['name']!r} is not one of its labels "
+                            f"{shortened(names)}.")
+    weights = tuple(float(weights.get(label, 1)) for label in names if weights)
+    return {"labels": names, "class_weights": weights, "positive": positive}
 
 
 def metrics_of(kind, definition, labels):
@@ -142,17 +127,14 @@ def metrics_of(kind, definition, labels):
 
     UserError for one that does not apply.
     """
-    applicable, wanted = kind.applicable_metrics(labels), definition["metrics"] or ()
-    for metric in wanted:
-        if metric not in applicable:
-            raise UserError(f"metrics={metric!r} of the task {definition['name']!r} does not apply to {kind.kind} with "
-                            f"the "
-                            f"labels {shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set "
-                            "'kind'. f1 needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
-    if wanted and wanted[0] == "rmse":
+    applicable, wanted = kind.applicable_metrics(labels), definition["metrics"] or []
+    if unknown := sorted({*wanted} - {*applicable}):
+        raise UserError(f"metrics={unknown[0]!r} of the task {definition['name']!r} does not apply to {kind.kind} with "
+                        f"the labels {shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set "
+                        "'kind'. f1 needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
+    if wanted[:1] == ["rmse"]:
         raise UserError(f"metrics of the task {definition['name']!r} begins with 'rmse', but the best run is the one "
-                        f"with "
-                        "the highest value of the first metric. Choose another first metric.")
+                        "with the highest value of the first metric. Choose another first metric.")
     return tuple(wanted or kind.default_metrics(applicable))
 
 
@@ -187,26 +169,22 @@ def _split_groups(classes, groups, share):
 def _shared_texts(splits, task):
     """A warning for each set with labels whose texts are also in the training set."""
     texts = {split: list(map(str, zip(*(rows[name][:] for name in task.texts)))) for split, rows in splits.items()}
-    trained, warnings = set(texts.pop("train")), []
-    for split, found in texts.items():
-        n = sum(map(trained.__contains__, found))
-        if n:
-            warnings.append(f"warning: {n:,} of {len(found):,} texts in {split} are also in the training set, which "
-                            "makes its scores too high")
-    return warnings
+    trained = set(texts.pop("train"))
+    n_shared = {split: sum(map(trained.__contains__, of_split)) for split, of_split in texts.items()}
+    return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set, which makes its "
+            "scores too high" for split, n in n_shared.items() if n]
 
 
 def label_counts(splits, names):
     """A line about the rows (of tags: the words) of each label by split, and a warning about labels of few rows."""
     counts = {split: pd.Series(rows["label"][:]).explode().value_counts() for split, rows in splits.items()}
     counts = pd.DataFrame(counts).reindex(range(len(names))).fillna(0).astype(int).set_axis(names)
-    lines, few = [], []
-    for split, of_split in counts.items():
-        lines.append(f"{split}: {shortened([f'{label} {n:,}' for label, n in of_split.items()])}")
-        if split != "test":
-            few += [f"{label} ({split} {n})" for label, n in of_split.items() if n < MIN_ROWS]
-    lines = [f"labels in {'; '.join(lines)}"]
+    lines = [f"{split}: {shortened([f'{label} {n:,}' for label, n in of_split.items()])}"
+             for split, of_split in counts.items()]
+    of_each = counts.drop(columns="test", errors="ignore").T.stack()
+    few = [f"{label} ({split} {n})" for (split, label), n in of_each[of_each < MIN_ROWS].items()]
+    notices = [f"labels in {'; '.join(lines)}"]
     if few:
-        lines.append(f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. "
-                     "Add rows, or set 'dev'.")
-    return lines
+        notices.append(f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. "
+                       "Add rows, or set 'dev'.")
+    return notices

@@ -66,11 +66,8 @@ def has(notices, *texts):
 def test_the_kind_and_the_labels_follow_from_the_file(labels, kind, found):
     labelled(labels * 5, "a.jsonl")
     data = loaded("a.jsonl", dev=.2)
-    assert (data.task.kind, data.task.labels) == (kind, found) and data.notices[0].startswith(kind)
+    assert (data.task.kind, data.task.labels) == (kind, found)
     assert loaded("a.jsonl", dev=.2).splits["validation"]["text"][:] == data.splits["validation"]["text"][:]
-    if "10" in labels:
-        assert "'kind': 'regression'" in data.notices[0]
-        assert loaded("a.jsonl", kind="regression").task.kind == "regression"
 
 
 def test_a_mistake_in_one_row_does_not_change_the_kind():
@@ -87,100 +84,59 @@ def test_a_mistake_in_one_row_does_not_change_the_kind():
     (["a"] * 39 + [["a", "b"]], "multilabel"),
     (["O"] * 39 + [[[0, 4, "PER"]]], "tagging")])
 def test_one_row_in_twenty_does_not_decide_on_the_kind(labels, kind):
-    """The rows that would are named, and `kind` is asked for."""
+    """The row that would is named, and `kind` is asked for."""
     labelled(labels, "a.jsonl")
-    with pytest.raises(UserError, match=rf"1 of {len(labels)} labels.*line {len(labels)}\b.*'kind'.*{kind}"):
+    with pytest.raises(UserError, match=rf"line {len(labels)}\b.*'kind'.*{kind}"):
         loaded("a.jsonl")
-    if kind != "tagging":
-        labelled(labels[:20] + labels[-3:] * 2, "a.jsonl")
-        notice = loaded("a.jsonl", dev=.2).notices[0]
-        assert notice.startswith(kind) and "2 of 26 labels" in notice
-
-
-@pytest.mark.parametrize("kind, labels, is_hinted", [
-    ("classification", ("1", "2"), True), ("multilabel", ("1|2", "2"), False), ("tagging", ("1 1", "2 2"), False)])
-def test_only_classes_that_are_numbers_get_a_hint_about_regression(kind, labels, is_hinted):
-    labelled(labels * 10)
-    assert has(loaded(kind=kind).notices, "'regression'") == is_hinted
 
 
 # Labels
 
 def test_the_dev_set_has_rows_of_each_class():
-    """Counts of the labels are printed, and those of fewer than five rows are named.
-
-    The only row of a class is for training.
-    """
-    labelled(["rare" if i % 40 == 0 else "usual" for i in range(200)])
-    data = loaded()
-    train, validation = (Counter(data.splits[split]["label"]) for split in ("train", "validation"))
-    assert train == {0: 4, 1: 175} and validation == {0: 1, 1: 20}
-    assert has(data.notices, "train: rare 4, usual 175") and "rare (train 4), rare (validation 1)" in data.notices[-1]
-    labelled(["a", "b"] * 20 + ["once"])
-    data = loaded()
-    assert data.splits["train"]["label"].count(2) == 1 and 2 not in data.splits["validation"]["label"]
+    """The only row of a class is for training."""
+    labelled(["rare" if i % 40 == 0 else "usual" for i in range(200)] + ["single"])
+    splits = loaded().splits
+    train, validation = (Counter(splits[split]["label"]) for split in ("train", "validation"))
+    assert train == {0: 4, 1: 1, 2: 175} and validation == {0: 1, 2: 20}
 
 
 @pytest.mark.parametrize("dev, found", [(.1, "2 of 2"), ("other.csv", "3 of 4")])
 def test_texts_that_are_also_in_the_training_set_are_counted(dev, found):
     write_csv("a.csv", ("text", "label"), [("same", "ab"[i % 2]) for i in range(20)])
     write_csv("other.csv", ("text", "label"), [("same", "a"), ("other", "a"), ("same", "b"), ("same", "b")])
-    [warning] = [notice for notice in loaded(dev=dev).notices if "also in the training set" in notice]
-    assert f"{found} texts in validation" in warning
+    assert has(loaded(dev=dev).notices, f"{found} texts in validation")
 
 
 def test_the_rows_of_a_group_stay_in_one_split():
-    rows = [{"text": f"text {i}", "label": "xy"[i % 3 == 0], "patient": f"patient {i // 10}"} for i in range(200)]
-    write("a.csv", rows)
-    data = loaded(groups="patient", dev=.2)
-    patients = {split: set(rows["group"]) for split, rows in data.splits.items()}
+    """The classes keep their shares."""
+    rows = [(f"text {i}", "xy"[i % 3 == 0], f"patient {i // 10}") for i in range(200)]
+    write_csv("a.csv", ("text", "label", "patient"), rows)
+    splits = loaded(groups="patient", dev=.2).splits
+    patients = {split: set(rows["group"]) for split, rows in splits.items()}
     assert len(patients["train"]) == 16 and len(patients["validation"]) == 4
     assert not patients["train"] & patients["validation"]
-    assert abs(Counter(data.splits["validation"]["label"])[1] - 67 / 5) < 2
-    with pytest.raises(UserError, match="a.csv: missing column 'doctor'"):
-        loaded(groups="doctor")
-    write("a.csv", [row | {"patient": "one"} for row in rows])
-    with pytest.raises(UserError, match="from 1 'groups'"):
-        loaded(groups="patient")
+    assert abs(Counter(splits["validation"]["label"])[1] - 67 / 5) < 2
 
 
-@pytest.mark.parametrize("rows, given", [
-    ([("one two three", "tax| contract"), ("four five", "tax"), ("six seven", "")], {}),
-    ([("one two three", "tax;contract"), ("four five", "tax"), ("six seven", "")], {"separator": ";"}),
-    ([("one two three", "['contract', 'tax']"), ("four five", "['tax']"), ("six seven", "[]")], {}),  # pandas' lists
-    ([("one two three", '["contract", "tax"]'), ("four five", '["tax"]'), ("six seven", "[]")], {}),
-    ([("one two three", "['contract' 'tax']"), ("four five", "['tax']"), ("six seven", "[]")], {}),  # its arrays
-    ([("one two three", "1", "1"), ("four five", "0", "1"), ("six seven", "", "0")], {"label": ["contract", "tax"]}),
-    ([("one two three", "1.0", "1."), ("four five", "0.0", "1"), ("six seven", "0", " 0")],
-     {"label": ["contract", "tax"]}),
-    ([("one two three", "TRUE", "True"), ("four five", "FALSE", "true"), ("six seven", "False", "")],
-     {"label": ["contract", "tax"]}),
+@pytest.mark.parametrize("given, cells", [
+    ({}, ["tax| contract", "tax", ""]),
+    ({"separator": ";"}, ["tax;contract", "tax", ""]),
+    ({}, ["['contract', 'tax']", "['tax']", "[]"]),  # pandas' lists
+    ({}, ['["contract", "tax"]', '["tax"]', "[]"]),
+    ({}, ["['contract' 'tax']", "['tax']", "[]"]),  # its arrays
+    ({"label": ["contract", "tax"]}, ["1,1", "0,1", ",0"]),
+    ({"label": ["contract", "tax"]}, ["1.0,1.", "0.0,1", "0, 0"]),
+    ({"label": ["contract", "tax"]}, ["TRUE,True", "FALSE,true", "False,"]),
 ])
-def test_several_labels_per_text(rows, given):
+def test_several_labels_per_text(given, cells):
     """Strings with a separator, lists, or a column of 1 and 0 for each label."""
-    write_csv("a.csv", ("text", *given["label"]) if "label" in given else ("text", "label"), rows * 10)
+    columns = given.get("label", ["label"])
+    rows = [("a text", *(cell.split(",") if len(columns) > 1 else [cell])) for cell in cells]
+    write_csv("a.csv", ("text", *columns), rows * 10)
     data = loaded(test="a.csv", **given)
     assert (data.task.kind, data.task.labels) == ("multilabel", ("contract", "tax"))
     assert data.task.metrics == ("micro_f1", "macro_f1")
     assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
-    assert has(data.notices, "validation: contract 1, tax 2")
-
-
-@pytest.mark.parametrize("cell", ["yes", "2", "x"])
-def test_columns_of_labels_with_other_cells_than_1_and_0_are_named(cell):
-    write_csv("a.csv", ("text", "x", "y"), [("one", "0", "1")] * 30 + [("two", cell, "0")])
-    with pytest.raises(UserError, match=f"line 32: the column 'x' contains '{cell}'"):
-        loaded(label=["x", "y"])
-
-
-@pytest.mark.parametrize("cells, place", [
-    (["['art', 'news']", "['art']"] * 10 + ["['art', 'news'"], "line 22: .*'label'"),
-    (["[0, 1, 0]"] * 9, "line 2: .*label"),
-    (["[1. 0. 0.]"] * 9, "line 2: .*label")])
-def test_broken_lists_and_vectors_of_ones_and_zeros_are_named(cells, place):
-    labelled(cells)
-    with pytest.raises(UserError, match=f"a.csv, {place}"):
-        loaded()
 
 
 def test_texts_in_brackets_are_texts():
@@ -188,18 +144,17 @@ def test_texts_in_brackets_are_texts():
     assert loaded().splits["train"]["text"][0].startswith("[")
 
 
-def test_f1_is_that_of_the_positive_label():
+@pytest.mark.parametrize("positive, f1", [("ham", 2 / 3), (None, .8)])
+def test_f1_is_that_of_the_positive_label(positive, f1):
     labelled(["ham", "spam"] * 5)
-    for positive, f1 in (("ham", 2 / 3), (None, .8)):
-        data = loaded(metrics="f1", positive=positive)
-        assert f"f1 of {positive or 'spam'!r}" in data.notices[0]
-        assert data.task.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])["f1"] == pytest.approx(f1)
+    scores = loaded(metrics="f1", positive=positive).task.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
+    assert scores["f1"] == pytest.approx(f1)
 
 
-@pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
-def test_a_test_file_without_labels_is_only_predicted(column):
+@pytest.mark.parametrize("content", ["text,label\none,\ntwo,\n", "text,label\none,-1\ntwo,-1\n", "text\none\ntwo\n"])
+def test_a_test_file_without_labels_is_only_predicted(content):
     labelled("xy" * 5)
-    write_csv("b.csv", ("text", "label") if column else ("text",), [("one", *(column or [])[:1])] * 2)
+    Path("b.csv").write_text(content)
     data = loaded(test="b.csv")
     assert data.task.labels == ("x", "y") and data.splits["test"]["label"][:] == [-1, -1]
 
@@ -211,21 +166,13 @@ def test_a_cell_of_a_csv_file_may_be_a_book():
 
 # Tags
 
-@pytest.mark.parametrize("tags", [
-    "['B-PER', 'I-PER', 'O']", '["B-PER", "I-PER", "O"]', "['B-PER' 'I-PER'\n 'O']", "B-PER I-PER O"])
-@pytest.mark.parametrize("words", ["['Anna', \"d'Arc\", 'went']", "Anna d'Arc went", "['Anna' \"d'Arc\" 'went']"])
+@pytest.mark.parametrize("words, tags", [
+    ("['Anna', \"d'Arc\", 'went']", "['B-PER', 'I-PER', 'O']"), ("Anna d'Arc went", '["B-PER", "I-PER", "O"]'),
+    ("['Anna' \"d'Arc\" 'went']", "['B-PER' 'I-PER'\n 'O']"), ("Anna d'Arc went", "B-PER I-PER O")])
 def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(words, tags):
     write_csv("a.csv", ("words", "tags"), [(words, tags)] * 20)
-    task = loaded(text="words", label="tags", kind="tagging")
-    assert task.task.labels == ("B-PER", "I-PER", "O") and task.splits["train"]["text"][0] == ["Anna", "d'Arc", "went"]
-
-
-def test_words_and_tags_in_json_lines():
-    write("a.jsonl", [{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}] * 4)
-    data = loaded("a.jsonl", text="words", label="tags", dev="a.jsonl")
-    assert data.task.kind == "tagging" and data.task.labels == ("NAME", "O")
-    assert data.task.metrics == ("accuracy", "macro_f1")
-    assert data.splits["train"][0] == {"text": ["Mr.", "Smith", "left"], "label": [1, 0, 1]}
+    data = loaded(text="words", label="tags", kind="tagging")
+    assert data.task.labels == ("B-PER", "I-PER", "O") and data.splits["train"]["text"][0] == ["Anna", "d'Arc", "went"]
 
 
 def test_the_text_may_be_the_last_column_of_a_conll_file():
@@ -233,35 +180,17 @@ def test_the_text_may_be_the_last_column_of_a_conll_file():
     assert loaded("a.conll", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
 
 
-@pytest.mark.parametrize("comments",
-                         ["# sent_id = 5", "# id 0-abc\tdomain=en", "# newdoc, # text = Anna went", "# text = a # b",
-                                      "# a longer comment", "# x = O"])
+@pytest.mark.parametrize("comments", ["# sent_id = 5", "# id 0-abc\tdomain=en", "# newdoc, # text = Anna went",
+                                      "# text = a # b", "# a longer comment", "# x = O"])
 def test_comments_before_a_sentence_are_no_words(comments):
     write("a.conll", [f"{comments}, # NN O, Anna NN B-PER, # NN O"] * 20)
-    data = loaded("a.conll")
-    assert data.task.labels == ("B-PER", "O")
-    assert set(map(tuple, data.splits["train"]["text"][:])) == {("#", "Anna", "#")}
+    assert set(map(tuple, loaded("a.conll").splits["train"]["text"][:])) == {("#", "Anna", "#")}
 
 
-def test_the_line_with_other_columns_than_most_is_named():
-    write("a.conll", ["% a comment of this file, Anna NN B-PER, left VB O"] * 3)
-    with pytest.raises(UserError, match="a.conll, line 1: 6 columns instead of 3"):
-        loaded("a.conll")
-    write("a.conll", ["# #, 4 CD"] * 20)  # PTB's tag of this word
-    assert loaded("a.conll").task.labels == ("#", "CD")
-
-
-@pytest.mark.parametrize("tags", ["NN VB -", "B_PER I_PER O", "0 1 2", "N_B V_E O_X"])
+@pytest.mark.parametrize("tags", ["NN VB -", "B_PER I_PER O", "0 1 2", "N_B V_E O_X", "# CD"])
 def test_other_tags_than_those_of_entities_are_plain_labels(tags):
-    """The first notice says what entity_f1 needs."""
-    data = loaded(write("a.conll", [", ".join(f"word {tag}" for tag in tags.split())] * 9))
-    assert set(data.task.labels) == set(tags.split()) and "entity_f1" not in data.task.metrics
-    assert "B-PER" in data.notices[0]
-
-
-def test_a_few_tags_that_are_not_like_the_others_are_named():
-    write("a.conll", ["Anna B-PER, Lee I-PER, left O, Oslo LOC"] * 9)
-    assert has(loaded("a.conll").notices, "warning", "entity_f1", "LOC")
+    task = loaded(write("a.conll", [", ".join(f"word {tag}" for tag in tags.split())] * 9)).task
+    assert set(task.labels) == set(tags.split()) and task.metrics == ("accuracy", "macro_f1")
 
 
 def test_tags_that_only_the_test_file_has_are_errors_and_no_labels():
@@ -269,7 +198,7 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels():
     for name, tags in {"train": "B-X I-X O", "dev": "B-Y O O", "test": "B-X I-Z O"}.items():
         write(f"{name}.conll", [", ".join(f"word {tag}" for tag in tags.split())])
     data = loaded("train.conll", dev="dev.conll", test="test.conll")
-    assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and "the tags I-Z of the test file" in data.notices[1]
+    assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and has(data.notices, "I-Z")
     correct_but_for_one, targets = torch.eye(4)[[0, 3, 3]], data.splits["test"]["label"][:]
     assert data.test_task.score(correct_but_for_one, targets) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
 
@@ -277,11 +206,10 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels():
 @pytest.mark.parametrize("scheme, tags", [
     ("iob2", "B-X B-X I-X O B-Y B-Y"), ("bioes", "S-X B-X E-X O S-Y S-Y"), (None, "I-X B-X I-X O B-Y B-Y")])
 def test_tags_are_converted_to_one_scheme(scheme, tags):
-    """IOB1 begins an entity with I- unless it follows one of its type. A mixture with IOB2 is counted."""
+    """IOB1 begins an entity with I- unless it follows one of its type."""
     write("a.conll", [", ".join(f"word {tag}" for tag in "I-X B-X I-X O B-Y B-Y".split())])
     data = loaded("a.conll", dev="a.conll", scheme=scheme)
     assert names_of(data.task, data.splits["train"]["label"][0]) == tags.split()
-    assert has(data.notices, "1 entities begin with I- and 1 with B-, a mixture") == (not scheme)
 
 
 def test_a_tag_that_only_the_dev_file_has_counts_as_one_word_in_balanced_weights():
@@ -310,7 +238,7 @@ KEYS = {"label studio": ("start", "end", "labels"), "doccano": ("start_offset", 
 def as_spans(tool):
     if tool == "spacy":
         return {"entities": SPANS}
-    return [dict(zip(KEYS[tool], span)) | {"id": 7} for span in SPANS] if tool in KEYS else SPANS
+    return [dict(zip(KEYS[tool], span)) for span in SPANS] if tool in KEYS else SPANS
 
 
 @pytest.mark.parametrize("tool, suffix",
@@ -323,11 +251,10 @@ def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suff
     path = write(f"a.{suffix}",
                  [{"text": text, "entities": cell} for text, cell in zip([TEXT, TEXT, "None here."], cells)] * 10)
     data = loaded(path, test=path, text="text", label="entities")
-    task, test = data.task, data.splits["test"]
-    assert (task.kind, task.labels, task.metrics[0]) == ("tagging", ("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
-    assert [names_of(task, labels) for labels in test["label"][:3]] == [TAGS, TAGS, ["O"] * 3]
-    assert has(data.notices, "spans")
-    written = predictions(data, list(itertools.chain(*test["label"])))
+    labels = data.splits["test"]["label"]
+    assert (data.task.labels, data.task.metrics[0]) == (("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
+    assert [names_of(data.task, row) for row in labels[:3]] == [TAGS, TAGS, ["O"] * 3]
+    written = predictions(data, list(itertools.chain(*labels)))
     assert list(map(json.loads, written["prediction"][:3])) == [SPANS, SPANS, []]
 
 
@@ -343,19 +270,7 @@ def test_the_words_of_spans_follow_from_the_text_alone(text, spans, tags, warnin
     write("a.jsonl", [{"text": text, "label": spans}, {"text": "and x", "label": []}] * 10)
     data = loaded("a.jsonl", dev="a.jsonl")
     assert " ".join(names_of(data.task, data.splits["train"]["label"][0])) == tags
-    assert data.task.metrics[0] == "entity_f1"
-    warnings = [notice for notice in data.notices if notice.startswith("warning") and "spans" in notice]
-    assert len(warnings) == bool(warning) and (warning or "") in "".join(warnings)
-
-
-@pytest.mark.parametrize("label, message", [
-    ([[0, 99, "PER"]], "99"), ([[3, 1, "PER"]], "3, 1"), ([["a", "b"]], "neither"),
-    ([[0, 4, ["PER", "ORG"]]], "neither"),
-    ([{"from": 0, "to": 4}], "neither")])
-def test_lists_that_are_no_spans_of_the_text_are_named(label, message):
-    write("a.jsonl", [{"text": "Anna left", "label": label}] * 20)
-    with pytest.raises(UserError, match=f"line 1: .*{message}"):
-        loaded("a.jsonl")
+    assert has(data.notices, "warning", "spans", warning or "") == bool(warning)
 
 
 @pytest.mark.parametrize("label", ["PER", "", [[0, 99, "PER"]]])
@@ -381,34 +296,29 @@ def predictions(data, decisions):
 
 
 TO_PREDICT = {
-    "b.csv": ('\ntext,id\n"a ""b"",\nc",1\n\n   \n,2\n"",3\nx,\n\n', {}),
-    "semicolon.csv": ("text;id\na;1\n\nb;2\nc;\nd;4\n", {"sep": ";"}),
-    "one.csv": ('text\na\n\n""\n  \nb\nc\n', {}),
-    "b.tsv": ('text\tid\r\n"a\t1\r\n\r\nb"\t2\r\nc\t\r\nd\t4\r\n\r\n', {"sep": "\t", "quoting": 3}),
-    "one.tsv": ("text\na\n\nb\n   \nc\nd\n", {"sep": "\t", "quoting": 3}),
-    "b.jsonl": ('{"text": "a", "id": 1}\n\n{"text": "b", "id": 2}\n{"text": ""}\n{"id": 5, "text": "c"}\n',
-                {"lines": True}),
-    "b.parquet": ([{"text": text, "id": i} for i, text in enumerate("abcd")], {}),
+    "b.csv": '\ntext,id\n"a ""b"",\nc",1\n\n   \n,2\n"",3\nx,\n\n',
+    "one.csv": 'text\na\n\n""\n  \nb\nc\n',
+    "semicolon.csv": "text;id\na;1\n\nb;2\nc;\nd;4\n",
+    "b.tsv": 'text\tid\r\n"a\t1\r\n\r\nb"\t2\r\nc\t\r\nd\t4\r\n\r\n',
+    "one.tsv": "text\na\n\nb\n   \nc\nd\n",
+    "b.jsonl": '{"text": "a", "id": 1}\n\n{"text": "b", "id": 2}\n{"text": ""}\n{"id": 5, "text": "c"}\n',
 }
 
 
 @pytest.mark.parametrize("path", TO_PREDICT)
 def test_the_index_of_a_prediction_is_the_row_that_pandas_reads(path):
     """Blank lines are no rows."""
-    content, options = TO_PREDICT[path]
-    if path.endswith("parquet"):
-        write(path, content)
-        table = pd.read_parquet(path)
+    Path(path).write_text(TO_PREDICT[path], newline="")
+    separators = {"semicolon.csv": ";", "b.tsv": "\t", "one.tsv": "\t"}
+    if path == "b.jsonl":
+        table = pd.read_json(path, lines=True)
     else:
-        Path(path).write_text(content, newline="")
-        if path.endswith("jsonl"):
-            table = pd.read_json(path, **options)
-        else:
-            table = pd.read_csv(path, keep_default_na=False, **options)
+        quoting = 3 if path.endswith("tsv") else 0
+        table = pd.read_csv(path, sep=separators.get(path, ","), quoting=quoting, keep_default_na=False)
     labelled("xy" * 5)
     data = loaded(test=path)
     joined = table.join(predictions(data, [0, 1, 1, 0]))
-    assert joined["prediction"].tolist() == ["x", "y", "y", "x"] and list(joined)[:-1] == list(table)
+    assert joined["prediction"].tolist() == ["x", "y", "y", "x"]
     assert data.splits["test"]["text"][:] == joined["text"].tolist()
 
 
@@ -437,92 +347,85 @@ def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, rows):
 
 # Errors
 
+SPAN_OF_LEFT = '{"text": "Anna left", "label": %s}\n'
 BAD_FILES = [
-    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {},
-     r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", {}, r"a.csv, line 4: 3 columns instead of 2"),
-    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", {}, r"a.tsv, line 3: 1 columns instead of 2"),
-    ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', {}, r"a.csv, line 5: the column 'text' contains ''"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {},
-     r"a.csv, line 4: the column 'label' contains '', which is not one of x, y"),
-    ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
-    ("a.csv", 'text,label\none,x\n"two,y\n', {}, r"a.csv, line 3 is not valid CSV"),
-    ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", {}, r"a.csv, line 3 is not UTF-8"),
-    ("a.csv", "a,b,label\n1,2,3\n", {}, r"a.csv has the columns a, b, label: set 'text' of the task 't'"),
-    ("a.csv", "text,label\none,x\n", {"label": "stars"}, r"a.csv: missing column 'stars' \(found: text, label\)"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {},
-     r"99 different labels in 99 rows, such as 0x"),
-    ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
-    ("a.csv", "", {}, r"a.csv"),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", {},
-     r"a.csv, line 21: .* 'n/a', which is not a number"),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", {}, r"a.csv, line 21: .* 'inf'"),
-    ("a.csv", "text,label\na b,A B\nc d\n", {"kind": "tagging"}, r"a.csv, line 3: 1 columns instead of 2"),
-    ("a.csv", "text,label\n" + "one,1.5\n" * 9, {"kind": "regression"},
-     r"a.csv: regression needs different numbers, but the labels are 1.5"),
-    ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", {"text": "text"}, r"a.csv has several columns 'label'"),
-    ("a.jsonl.gz", "", {}, r"a.jsonl.gz is compressed"),
-    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9},
-     r"a dev set of 0.9 of the rows from 2 'groups'"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"},
-     r"class_weights='balanced' of the task 't' needs classes"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "positive='2' of the task 't' needs classes"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, r"metrics='bleu' .* does not apply to classification"),
-    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"},
-     r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
-    ("a.csv", "text;name\none;x\n", {}, r"a.csv: missing column 'label' \(found: text, name\)"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"positive": "z"},
-     r"positive='z' of the task 't' is not one of its labels x, y"),
-    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {},
-     r"line 2: the column 'text' contains 5, which is not a text"),
-    ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, "line 4: 1 columns instead of 2"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", {}, "line 4: 3 columns instead of 2"),
+    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", {}, "line 3: 1 columns instead of 2"),
+    ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', {}, "line 5: .*'text' contains ''"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, "line 4: .*'label' contains ''.* x, y"),
+    ("a.csv", 'text,label\n"one"s,x\n', {}, "line 2 .*CSV"),
+    ("a.csv", 'text,label\none,x\n"two,y\n', {}, "line 3 .*CSV"),
+    ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", {}, "line 3 .*UTF-8"),
+    ("a.csv", "a,b,label\n1,2,3\n", {}, "a, b, label.*'text'"),
+    ("a.csv", "text,label\none,x\n", {"label": "stars"}, "'stars' .*text, label"),
+    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, "99 .*0x"),
+    ("a.csv", "text,label\n", {}, "no rows"),
+    ("a.csv", "", {}, ""),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", {}, "line 21: .*'n/a'"),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", {}, "line 21: .*'inf'"),
+    ("a.csv", "text,label\na b,A B\nc d\n", {"kind": "tagging"}, "line 3: 1 columns instead of 2"),
+    ("a.csv", "text,label\n" + "one,1.5\n" * 9, {"kind": "regression"}, "1.5"),
+    ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", {"text": "text"}, "'label'"),
+    ("a.csv", "text,x,y\n" + "one,0,1\n" * 30 + "two,2,0\n", {"label": ["x", "y"]}, "line 32: .*'x' contains '2'"),
+    ("a.csv", "text,label\n" + "one,['x']\n" * 20 + "two,['x'\n", {}, "line 22: .*'label'"),
+    ("a.csv", "text,label\n" + "one,[1. 0. 0.]\n" * 9, {}, "line 2: .*label"),
+    ("a.jsonl.gz", "", {}, "compressed"),
+    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9}, "0.9 .*2 'groups'"),
+    ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, {"groups": "group", "dev": .2}, "1 'groups'"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"}, "class_weights='balanced'"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "positive='2'"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"positive": "z"}, "positive='z' .*x, y"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, "metrics='bleu'"),
+    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, "metrics='f1' .*accuracy, macro_f1"),
+    ("a.csv", "text,label\none,\ntwo,\n", {}, "labels"),
+    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, "line 2 .*JSON"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, "line 2: .*'text' contains 5"),
+    ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, "line 1 .*surrogates"),
     ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"},
-     r"line 2: .* contains 3, .* a list"),
-    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {},
-     r"line 1: the numbers of words and"),
-    ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
-    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"},
-     r"labels A, B. Choose from accuracy, macro_f1.*tags such as B-NP"),
-    ("a.txt", "one A\ntwo B\n", {"scheme": "iob2"}, r"scheme='iob2' of the task 't' needs tags such as"),
-    ("a.txt", "one N A\ntwo N B\n", {"text": [0, 1]}, r"'text' of the task 't' has two: 0, 1"),
-    ("a.csv", "text,label\none,\ntwo,\n", {}, r"a.csv: all labels are missing"),
-    ("a.parquet", "text", {}, r"a.parquet is not a readable parquet file"),
+     "line 2: .* contains 3"),
+    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, "line 1: .*words"),
+    ("a.jsonl", SPAN_OF_LEFT % '[[0, 99, "PER"]]' * 20, {}, "line 1: .*99"),
+    ("a.jsonl", SPAN_OF_LEFT % '[[3, 1, "PER"]]' * 20, {}, "line 1: .*3, 1"),
+    ("a.jsonl", SPAN_OF_LEFT % '[["a", "b"]]' * 20, {}, "line 1: "),
+    ("a.jsonl", SPAN_OF_LEFT % '[[0, 4, ["PER", "ORG"]]]' * 20, {}, "line 1: "),
+    ("a.jsonl", SPAN_OF_LEFT % '[{"from": 0, "to": 4}]' * 20, {}, "line 1: "),
+    ("a.txt", "one O\ntwo\n\n", {}, "line 2: 1 columns instead of 2"),
+    ("a.txt", "% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3, {}, "line 1: 6 columns instead of 3"),
+    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, "A, B.*B-NP"),
+    ("a.txt", "one A\ntwo B\n", {"scheme": "iob2"}, "scheme='iob2'"),
+    ("a.txt", "one N A\ntwo N B\n", {"text": [0, 1]}, "'text'.* 0, 1"),
+    ("a.parquet", "text", {}, "parquet"),
 ]
 
 
 @pytest.mark.parametrize("name, content, given, message", BAD_FILES)
-def test_bad_files_are_rejected_with_file_line_and_column(folder, name, content, given, message):
-    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+def test_bad_files_are_rejected_with_file_line_and_column(name, content, given, message):
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=message) as error:
         loaded(name, **{"dev": name, **given})
-    assert "download" not in str(error.value)  # as only GLUE's files can be
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("given, message", [
-    ({"train": "a.csv", "lable": "x"}, "Unknown key: 'lable'. Did you mean 'label'?"),
-    ({"text": "x"}, "no training file.*'train'.*.csv"), ({"train": None}, "no training file"),
-    ({"train": "a.xlsx"}, "train: 'a.xlsx'. Use a file that ends with .csv"),
-    ({"train": "a.csv", "kind": "ranking"}, "kind: 'ranking'. Use 'classification', 'regression', 'tagging'"),
-    ({"train": "a.csv", "positive": 1}, "positive: 1"), ({"train": "a.csv", "scheme": "BIO"}, "scheme: 'BIO'.*'bioes'"),
-    ({"train": "a.csv", "dev": "b.csv", "groups": "x"}, "'dev' is the file 'b.csv'. Leave one"),
-    ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
+    ({"train": "a.csv", "lable": "x"}, "'lable'.*'label'"),
+    ({"text": "x"}, "'train'.*.csv"), ({"train": None}, "'train'"),
+    ({"train": "a.xlsx"}, "'a.xlsx'.*.csv"),
+    ({"train": "a.csv", "kind": "ranking"}, "'ranking'.*'classification', 'regression', 'tagging'"),
+    ({"train": "a.csv", "positive": 1}, "positive: 1"), ({"train": "a.csv", "scheme": "BIO"}, "'BIO'.*'bioes'"),
+    ({"train": "a.csv", "dev": "b.csv", "groups": "x"}, "'b.csv'"),
+    ({"train": "rte.csv"}, "'rte'"),
 ])
 def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
-    """No message advises to set a key to None, which is the same as leaving it out."""
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         finetune.c.override([f"tasks={given}"])
-    assert "None" not in str(error.value).partition("Use ")[2]
 
 
 def test_settings_of_own_tasks_are_given_by_name():
-    overrides = ["tasks=[{'train': 'data/reviews/train.csv'}, 'rte']", "task_overrides={'reviews': {'lr': .1}}",
-                 "th_run={'reviews': 1}"]
-    assert complete_finetuning(finetune.c.override(overrides)).tasks[0]["name"] == "reviews"
-    with pytest.raises(UserError, match="Invalid value for task_overrides: there is no task 'review'. Choose from "
-                                         "cola, .*, reviews"):
-        complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
-    with pytest.raises(UserError, match="two tasks are called 'a'. Remove one, or set 'name'"):
+    tasks = "tasks=[{'train': 'data/reviews/train.csv'}, 'rte']"
+    c = finetune.c.override([tasks, "task_overrides={'reviews': {'lr': .1}}", "th_run={'reviews': 1}"])
+    assert complete_finetuning(c).tasks[0]["name"] == "reviews"
+    with pytest.raises(UserError, match="'review'.*reviews"):
+        complete_finetuning(finetune.c.override([tasks, "task_overrides={'review': {'lr': .1}}"]))
+    with pytest.raises(UserError, match="'a'.*'name'"):
         finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
-    with pytest.raises(UserError, match="File not found: 'none.csv'"):
-        loaded("none.csv")

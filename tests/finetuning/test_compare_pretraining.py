@@ -19,10 +19,12 @@ SCORES = {("electra_1", 25.): (50, 54, 10), ("electra_1", 100.): (60, 64, 20), (
           ("untrained_1", 100.): (50, 50, 0)}
 
 
-def checkpoint(run, percent, *settings):
+SETTINGS = {"electra": ["steps=6000"], "mlm": ["objective=mlm", "steps=7403"], "untrained": ["steps=6000"]}
+
+
+def checkpoint(run, percent):
     """What `checkpoint_flops` reads of a checkpoint; no weights."""
-    objective = ["objective=mlm", "steps=7403"] if run.startswith("mlm") else ["steps=6000"]
-    c = complete(pretrain.c.override(["size=mini", *objective, *settings]))
+    c = complete(pretrain.c.override(["size=mini", *SETTINGS[run.partition("_")[0]]]))
     with torch.device("meta"):
         networks = objective_of(c).fresh(c, 8192)
     configs = {f"{part}_config": network.config.to_dict() for part, network in zip(PARTS, networks) if network}
@@ -33,40 +35,20 @@ def checkpoint(run, percent, *settings):
 def finished(tmp_path, monkeypatch):
     """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without
     training.
-
-    Other checkpoints were finetuned on other tasks.
     """
     monkeypatch.chdir(tmp_path)
     Path("checkpoints/pretrain").mkdir(parents=True)
     for (run, percent), (first, second, cola) in SCORES.items():
         torch.save(checkpoint(run, percent), f"checkpoints/pretrain/{run}_{percent}%.pth")
-        for task, metric, values in (("rte", "accuracy", (first, second)), ("cola", "matthews", (cola,))):
-            for seed, value in enumerate(values):
-                add_run(
-                    {
-                        "group": f"{run}_{percent}%",
-                        "task": task,
-                        "run": seed,
-                        "seed": seed,
-                        "settings": {},
-                        "train_rows": 10,
-                        "synthetic": False,
-                        "scores": {"validation": {metric: value / 100}},
-                    }
-                )
-    for group, task in (("electra_3_100.0%", "sst2"), ("other_1_100.0%", "sst2"), ("grid_lr0.001", "rte")):
-        add_run(
-            {
-                "group": group,
-                "task": task,
-                "run": 0,
-                "seed": 0,
-                "settings": {},
-                "train_rows": 10,
-                "synthetic": False,
-                "scores": {"validation": {"accuracy": 0.9}},
-            }
-        )
+        add(run, percent, "rte", "accuracy", first, second)
+        add(run, percent, "cola", "matthews", cola)
+
+
+def add(run, percent, task, metric, *values):
+    """Add finetuning runs with these scores to the table of runs."""
+    for seed, value in enumerate(values):
+        add_run({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
+                 "synthetic": False, "scores": {"validation": {metric: value / 100}}})
 
 
 def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
@@ -77,23 +59,18 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
         ("mean", "electra"): 43, ("mean", "mlm"): 36, ("mean", "electra - mlm"): 7,
         ("s.e.", "electra"): 2, ("s.e.", "mlm"): 0, ("s.e.", "electra - mlm"): 2})
     assert table.loc[25., ("mean", "electra")] == pytest.approx(31) and table.loc[25.].isna().sum() == 4
-    # one seed has no error
-    assert compare(means.loc[["mlm"]].iloc[:1], ["mlm"]).isna().to_numpy().tolist() == [[False, True]]
 
 
 @pytest.mark.plots
 def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
-    Path("checkpoints/glue/scores.jsonl").write_text("".join(
-        line for line in Path("checkpoints/glue/scores.jsonl").open() if "electra_3" not in line))
     main(["compare_pretraining", "electra", "mlm", "--baseline", "untrained_1", "--plot", "figure.png"])
-    printed = capsys.readouterr().out
-    assert "electra - mlm" in printed and "43.0" in printed and "7.0" in printed and "Plot: figure.png" in printed
+    assert {"43.0", "7.0"} <= set(capsys.readouterr().out.split())
     assert Path("figure.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ("mlm bert", "'bert'"), ("mlm other --tasks rte", "'other'.*rte"), ("mlm --tasks rte,qqp", "rte and qqp"),
-    ("mlm --baseline untrained", "--baseline: 'untrained'"), ("electra --plot figure.txt", "--plot: 'figure.txt'")])
+    ("mlm bert", "'bert'"), ("mlm --tasks rte,qqp", "qqp"), ("mlm --baseline untrained", "'untrained'"),
+    ("electra --plot figure.txt", "'figure.txt'")])
 def test_what_is_missing_is_named(finished, arguments, message):
     with pytest.raises(UserError, match=message):
         main(["compare_pretraining", *arguments.split()])

@@ -2,7 +2,6 @@
 sentences.
 """
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -216,19 +215,3 @@ def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoin
     folder = tmp_path / "checkpoints/glue" / group
     assert all((folder / plot).stat().st_size > 5000 for plot in ("scores.png", "losses.png"))
     assert pd.read_csv(folder / "runs.csv")["lr"].tolist() == 3 * [.001]
-
-
-def test_predictions_for_standard_input(again, capsys):
-    Path("x.txt").write_text("a good server\nthis tool is broken\n")
-    predict("g_sst2_0.pth", "x.txt")
-    expected, inherited, (read_end, write_end) = capsys.readouterr().out, os.dup(0), os.pipe()
-    os.write(write_end, Path("x.txt").read_bytes())
-    os.close(write_end)
-    os.dup2(read_end, 0)
-    try:
-        predict("g_sst2_0.pth", "-")
-    finally:
-        os.dup2(inherited, 0)
-        os.close(inherited)
-        os.close(read_end)
-    assert capsys.readouterr().out == expected and expected.count("\n") == 3

@@ -280,12 +280,6 @@ def test_a_row_without_valid_spans_is_skipped(label):
     assert data.task.labels == ("B-PER", "O") and has(data.notices, "skipped 1 of 151 rows", "line 151")
 
 
-def test_a_test_file_of_empty_lists_has_no_labels():
-    write("a.jsonl", [{"text": "Anna left", "label": [[0, 4, "PER"]]}] * 20)
-    write("b.jsonl", [{"text": "Anna left", "label": []}])
-    assert loaded("a.jsonl", test="b.jsonl").test_task is None
-
-
 # Predictions
 
 def predictions(data, decisions):

@@ -10,10 +10,8 @@ import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.answers import Answers
-from _utils.tasks.custom import complete_own_task, load_own_task, question_task
+from _utils.tasks.custom import complete_own_task, load_own_task
 from _utils.tasks.question_files import read_questions
-from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions, Questions
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.
@@ -66,16 +64,6 @@ def test_a_question_that_is_called_answerable_needs_an_answer(folder):
     data = loaded(write("a.json", *[ANSWERED] * 3, {"answers": [], "is_impossible": False}))
     assert not data.task.questions.has_unanswerable and len(data.splits["train"]) == 3
     assert "1 without an answer" in "".join(data.notices) and baseline(data) == (0, 0)
-
-
-@pytest.mark.parametrize("has_unanswerable", [True, False])
-def test_the_baseline_follows_the_rule_of_the_scores(has_unanswerable):
-    """Where no question counts as unanswerable, the declaration that it is one counts as wrong."""
-    options = QuestionOptions(has_unanswerable=has_unanswerable)
-    task = Questions("t", "t", ("question", "context"), metrics=("exact", "f1"), questions=options)
-    found = task.evaluation([Answers({"wrong": 1.}, 9.)] * 4, [["beta"], [], ["gamma"], ["delta"]])
-    assert found["baselines"] == found["scores"]
-    assert found["baselines"]["exact"] == (.25 if has_unanswerable else 0)
 
 
 def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(folder):
@@ -137,14 +125,6 @@ def test_tables_of_questions_are_read(folder, name):
         loaded(name, kind=None)
 
 
-def test_google_names_find_parquet_files(folder):
-    Path("squad").mkdir()
-    for split in ("train", "dev"):
-        WRITERS["hub.parquet"](f"squad/{split}.parquet")
-    task = question_task("squad", ".")
-    assert (task["train"], task["dev"], task["test"]) == ("squad/train.parquet", "squad/dev.parquet", None)
-
-
 @pytest.mark.parametrize("name, content, message", [
     ("a.jsonl", '{"context": "a", "question": "b", "answers": []}\n{"context": "a"', "a.jsonl, line 2"),
     ("a.json", '{"context": "a", "question": "b", "answers": {"text": ["a"]}}', "answer_start"),
@@ -177,12 +157,6 @@ def test_questions_on_empty_contexts_are_not_used_for_training(folder):
     assert len(data.splits["train"]) == 4 and len(data.splits["validation"]) == 1
     assert "4 whose context is empty" in "".join(data.notices)
     assert len(loaded("a.json").splits["validation"]) == 9
-
-
-def test_a_context_without_a_token_raises_when_no_other_has_one(folder, small_tokenizer):
-    rows = read_questions(write("a.json", *[ANSWERED] * 3)).map(lambda row: {"context": "\u200b"})
-    with pytest.raises(UserError, match="200b"):
-        QuestionRows(rows, small_tokenizer, 64, QuestionOptions())
 
 
 def test_a_model_is_evaluated_on_empty_contexts_beside_others(folder, fresh_checkpoint):

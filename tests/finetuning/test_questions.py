@@ -131,15 +131,6 @@ def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path
     assert covered == set(range(max(covered) + 1))
 
 
-@pytest.mark.parametrize("context", ["", "\u200b"])
-def test_a_context_without_tokens_has_no_row(small_tokenizer, tmp_path, context):
-    content = json.loads(squad([("beta", 6)]))
-    content["data"] += json.loads(squad(None, context=context))["data"]
-    (tmp_path / "a.json").write_text(json.dumps(content))
-    rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 512, QuestionOptions())
-    assert len(rows.lengths) == 1
-
-
 def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
     found, answers = [Answers({"a": 1.}, 5.), Answers({"b": 1.}, -5.)], [["x"], ["b"]]
     assert score_answers(found, answers, QuestionOptions())["exact"] == .5

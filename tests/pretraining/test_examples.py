@@ -124,11 +124,3 @@ def test_share_of_wikipedia_that_examples_keep(shared):
         examples = processor.build(lines, random.Random(0))
         kept = sum(len(ids) - 2 - (len(ids) > sentA_length) for ids, sentA_length in examples)
         assert kept / n_tokens == pytest.approx(expected, abs=.01)
-
-
-@pytest.mark.parametrize("words_per_line, warned", [(6, False), (60, True)])
-def test_text_dropped_from_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, warned):
-    texts = ["\n".join(["network " * words_per_line] * 10)] * 20
-    corpus = Corpus("own text", f"lines of {words_per_line}", lambda: datasets.Dataset.from_dict({"text": texts}))
-    prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)
-    assert ("Warning: own text" in capsys.readouterr().out) == warned

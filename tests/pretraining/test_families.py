@@ -16,10 +16,8 @@ from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks.build import PARTS, build_network, count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
-from _utils.objectives.kinds import flops_per_token
 from _utils.optim import Lamb
 from _utils.recipes import RECIPES
-from benchmarks.flops import steps_of_equal_compute
 from finetune import SentencePredictor
 
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, " \
@@ -138,14 +136,6 @@ def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, me
     with pytest.raises(UserError, match=message):
         run("size=tiny", *overrides)
     assert not Path("datasets").exists()
-
-
-def test_steps_of_equal_compute():
-    flops = lambda name: flops_per_token(RECIPES[name], 8192)
-    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # facts.md#compute
-    for name in ("bert_tiny", "albert_tiny", "alectra_tiny"):
-        steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[name], 3000, 8192)
-        assert steps * flops(name) == pytest.approx(3000 * flops("tiny"), rel=.001)
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,11 @@ import torch
 from electra_models import Vocabulary, build
 from recorded import recorded
 
-import pretrain
-from _utils.config import complete
 from _utils.networks import count_parameters
 from _utils.networks.build import build_network
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.optim import decay_groups
 from _utils.recipes import RECIPES
-from _utils.training.metrics import PretrainingMetrics
 from pretrain import ELECTRALoss, mask_tokens
 
 
@@ -78,35 +75,6 @@ def test_logits_at_masked_positions_equal_those_of_the_whole_sequence(batch, siz
     types = ((torch.arange(40) >= 20) & (masked != 0)).long()
     everywhere = generator(input_ids=masked, attention_mask=masked != 0, token_type_ids=types).logits
     torch.testing.assert_close(pred.mlm_gen_logits, everywhere[chosen], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("masking", ["bernoulli", "official"])
-def test_fixed_number_of_slots_gives_the_same_losses_and_gradients(small_tokenizer, masking):
-    """The rows have different lengths; some slots are unused, and with official masking some positions are masked
-    twice.
-    """
-    c = complete(pretrain.c.override(["size=tiny", f"masking={masking}", "temperature=1e-4", "max_length=64"]))
-    torch.manual_seed(0)
-    inputs = torch.randint(5, len(small_tokenizer), (16, 64))
-    inputs[:, 0], inputs[:, 1] = 2, 3
-    for row in range(16):
-        inputs[row, 6 + 4 * row:] = 0
-    masked, labels, chosen = pretrain.build_masking(c, small_tokenizer).mask_tokens(inputs)
-    x = masked, torch.full((16,), 2), chosen, labels
-    exact, fixed = (pretrain.build_model(c, small_tokenizer, fixed_slots=fixed).eval() for fixed in (False, True))
-    fixed.load_state_dict(exact.state_dict())
-    metrics, losses = PretrainingMetrics(), []
-    for network in (exact, fixed):
-        pred, counts = network(*x), network.counts(*x)
-        loss, terms = ELECTRALoss()(pred, labels, counts, return_losses=True)
-        loss.backward()
-        losses.append(terms)
-        metrics.add(pred, x, loss, terms, counts)
-    assert masking == "bernoulli" or ((chosen > 1).any() and len(pred.mlm_gen_logits) == 192)  # 16 * 9, rounded up
-    assert len(pred.mlm_gen_logits) > chosen.sum() and metrics.compute()["masks_dropped"] == 0
-    torch.testing.assert_close(*losses)
-    for (name, a), b in zip(exact.named_parameters(), fixed.parameters()):
-        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
 def test_discriminator_loss_gives_the_generator_encoder_no_gradient(batch):

@@ -17,7 +17,6 @@ from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
 from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
 from _utils.objectives.kinds import NAMES, flops_per_token
-from _utils.objectives.two_stage import second_stage_pair
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
@@ -214,40 +213,6 @@ def test_uniform_replacements_train_the_discriminator_alone(workplace):
         load_with_head("mini_5_100.0%.pth", "generator")
 
 
-def test_gradients_of_micro_batches_add_up(batch, small_tokenizer):
-    for objective in OTHERS:
-        model, loss_func = build(objective, small_tokenizer)
-        torch.manual_seed(1)
-        output = model(*batch)
-        whole, counts = loss_func(output, batch[-1]), model.counts(*batch)
-        parts = []
-        for rows in (slice(0, 1), slice(1, 4)):
-            in_rows = output.slots[0] // 24
-            of = (in_rows >= rows.start) & (in_rows < rows.stop)
-            slots = output.slots[0][of] - 24 * rows.start, output.slots[1][of]
-            mlm = output.mlm_logits
-            if mlm is not None:
-                mlm = mlm[of] if len(mlm) == len(of) else mlm.view(4, 24, -1)[rows].flatten(0, 1)
-            part = FastOutput(
-                output.mlm_gen_logits[of],
-                output.generated[rows],
-                output.disc_logits if output.disc_logits is None else output.disc_logits[rows],
-                output.is_replaced[rows],
-                output.attention_mask[rows],
-                output.is_mlm_applied[rows],
-                slots,
-                mlm,
-                None if output.baseline is None else output.baseline[of],
-            )
-            parts.append(loss_func(part, batch[-1][rows], counts))
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        of_whole, of_parts = (
-            torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
-            for loss in (whole, sum(parts))
-        )
-        torch.testing.assert_close([whole, *of_whole], [sum(parts), *of_parts], rtol=1e-4, atol=1e-6, msg=objective)
-
-
 def test_two_stages_train_one_network_each(workplace):
     settings = ["objective=two_stage", "steps=12", "two_stage_steps=8", "lr=1e-3"]
     learn = run(*settings, resume=True)
@@ -337,15 +302,6 @@ def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
         delete_resume_checkpoints(folder.with_name(name))
     with pytest.raises(UserError, match="The run mini_5 is complete"):  # as of any other run
         run(*settings, resume=True)
-
-
-def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):
-    run("objective=mlm", "steps=2")
-    generator, discriminator = second_stage_pair("mini_5_100.0%.pth")
-    assert equal_weights(generator.base_model.state_dict(), discriminator.base_model.state_dict())
-    assert not any(p.requires_grad for p in generator.parameters()) and all(
-        p.requires_grad for p in discriminator.parameters()
-    )
 
 
 @pytest.mark.parametrize(

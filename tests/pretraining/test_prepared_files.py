@@ -105,18 +105,6 @@ def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, before_fil
     assert not list((tmp_path / "cache").glob("*.unfinished"))
 
 
-def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, before_file):
-    before_file(lambda path: path.stem.endswith(("_00004_of_00012", "_00005_of_00012")) and time.sleep(60))
-    process = start(prepare)
-    while len(files(tmp_path / "cache") if (tmp_path / "cache").exists() else ()) < 4:
-        time.sleep(.05)
-    os.killpg(process.pid, signal.SIGINT)
-    process.join(25)
-    assert process.exitcode == 1
-    wait_until_empty(process.pid)
-    assert len(files(tmp_path / "cache")) >= 4
-
-
 def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path, prepare, before_file):
     def log(path):
         with open(tmp_path / "log", "a") as file:

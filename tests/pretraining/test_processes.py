@@ -1,11 +1,8 @@
 """Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them.
 """
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,17 +25,6 @@ SETTINGS = [
     "logger=None",
     "device=cpu",
 ]
-
-
-def start(repo, command, *settings):
-    """Start a script, or a launcher with a script, in a new interpreter."""
-    return subprocess.Popen(
-        [sys.executable, *command, *settings],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(repo)},
-    )
 
 
 @pytest.fixture
@@ -81,25 +67,6 @@ def test_several_processes_train_the_same_model_as_one(workplace, launch, n, set
     for name, processes in (("one", 1), ("several", n)):
         printed = launch(processes, *SETTINGS, "num_workers=0", "steps=12", f"base_run_name={name}", *settings)
         assert printed.count("training examples") == 1  # only one process prints
-    assert_same_run("several_5", "one_5")
-
-
-@pytest.mark.slow
-def test_accelerate_launch_starts_several_processes(workplace, repo, launch):
-    settings = [*SETTINGS, "num_workers=0", "steps=12"]
-    launch(1, *settings, "base_run_name=one")
-    launcher = [
-        "-m",
-        "accelerate.commands.launch",
-        "--multi_gpu",
-        "--num_processes=2",
-        "--num_machines=1",
-        "--mixed_precision=no",
-        "--dynamo_backend=no",
-        "--main_process_port=0",
-    ]
-    process = start(repo, [*launcher, repo / "pretrain.py"], *settings, "base_run_name=several")
-    assert not process.wait(300), process.stderr.read()[-3000:]
     assert_same_run("several_5", "one_5")
 
 
@@ -204,18 +171,3 @@ def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
 def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, scripts):
     done = scripts.run("pretrain.py", [*SETTINGS, "bs=2", "micro_batch=1", "steps=2"], workplace, processes=3)
     assert done.returncode and "bs: 2" in done.stderr
-
-
-@pytest.mark.slow
-def test_finetuning_started_twice_at_once_trains_each_run_once(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
-    monkeypatch.chdir(tmp_path)
-    settings = [f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
-                "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
-    started = [start(repo, [repo / "finetune.py"], *settings) for _ in range(2)]
-    errors = {process.communicate(timeout=600)[1] for process in started if process.wait()}
-    assert len(errors) < 2 and all("Another process is training the run" in error for error in errors), errors
-    assert [(task, run) for task, run, *_ in scores_of("g")] == [("rte", 0), ("rte", 1)]
-    for run in range(2):
-        folder = Path(f"checkpoints/glue/g_rte_{run}")
-        steps = [row["step"] for row in read_json_lines(folder / "metrics.jsonl")]
-        assert steps == sorted(steps) and folder.with_suffix(".pth").exists()

@@ -4,20 +4,17 @@ import shutil
 import datasets
 import numpy as np
 import pytest
-import torch
 from tiny_pretraining import metrics, run
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
-from transformers import AutoConfig, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoTokenizer
 
 import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
-from _utils.tasks.glue import TASKS
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tagging import WordRows
@@ -126,22 +123,3 @@ def test_pretraining_with_the_names_of_roberta(workplace):
     assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
     learn = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=2", vocab=None)
     assert learn.model.pad_token_id == learn.model.discriminator.config.pad_token_id == 1
-
-
-def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path):
-    """Of pairs with added tokens: ids, segments and padding are the same."""
-    pretrained, task = load_pretrained(checkpoint, "tiny"), TASKS["mrpc"]
-    pretrain.set_seed(1)
-    model = task.network(pretrained, {})
-    torch.nn.init.normal_(model.classifier.weight)
-    settings = {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
-    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}},
-           "train_rows": 9, "synthetic": False, "settings": settings}
-    save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
-    export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
-    pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]
-    expected = finetune.load(tmp_path / "mrpc.pth", "cpu").predict(pairs).probabilities
-    classify = pipeline("text-classification", model=str(tmp_path / "out/classifier"), top_k=None)
-    for (first, second), row in zip(pairs, expected):
-        found = {one["label"]: one["score"] for one in classify({"text": first, "text_pair": second})}
-        np.testing.assert_allclose([found[label] for label in task.labels], row, atol=1e-4)

@@ -136,11 +136,6 @@ def test_ids_of_random_text_with_all_settings_of_the_normalizer():
     fuzz(200)
 
 
-@pytest.mark.slow
-def test_ids_of_a_million_random_texts():
-    fuzz(1_000_000 // len(SETTINGS) + 1)
-
-
 def test_ids_above_65535_are_kept(tmp_path):
     hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, *(f"w{i}" for i in range(70_000))])
     documents = datasets.Dataset.from_dict({"text": ["w69999 w5 w69998"]})

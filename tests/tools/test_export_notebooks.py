@@ -1,7 +1,5 @@
 """The export of the real notebooks does not undo edits of the scripts, which users are free to make in either of them.
 """
-import re
-import subprocess
 from pathlib import Path
 
 import nbformat
@@ -84,9 +82,3 @@ def test_check_writes_nothing(project):
     with pytest.raises(UserError, match="finetune.py differs"):
         export_all("--check")
     assert contents() == before
-
-
-def test_make_without_arguments_lists_all_targets(repo):
-    targets = re.search(r"^\.PHONY: help (.*)$", (repo / "Makefile").read_text(), re.M)[1].split()
-    done = subprocess.run(["make", "-C", repo], capture_output=True, text=True, check=True)
-    assert "quickstart" in targets and all(f"make {target} " in done.stdout for target in targets)

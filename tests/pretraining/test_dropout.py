@@ -1,26 +1,21 @@
 """The fast random numbers and dropout for CPUs: their distributions, and where dropout is replaced."""
 import pytest
 import torch
+from scipy.stats import kstest
 
 from _utils.networks.faster_layers import attention, cheap_dropout, uniform_like
 
 
-def test_uniform_numbers_have_the_moments_and_the_tails_of_a_uniform_distribution():
+def test_uniform_numbers_are_uniform_also_in_the_tails():
     torch.manual_seed(0)
     n = 4_000_000
     x = uniform_like(torch.empty(n)).double()
-    assert float(x.mean()) == pytest.approx(.5, abs=5 * (1 / 12 / n) ** .5)
-    assert float(x.var()) == pytest.approx(1 / 12, abs=5 * (1 / 180 / n) ** .5)
-    counts = torch.histc(x.float(), 100, 0, 1).double()
-    assert float(((counts - n / 100) ** 2 / (n / 100)).sum()) < 160  # chi-squared with 99 degrees of freedom: p < 1e-4
+    assert kstest(x[::10].numpy(), "uniform").pvalue > 1e-3
     for tail in (x < 1e-5, x > 1 - 1e-5):
         assert 10 < int(tail.sum()) < 90  # 40 on average
-    # The two numbers from one random integer, and neighbours, are independent.
-    for lag in (1, 2):
-        assert (
-            abs(float(torch.corrcoef(torch.stack([x[:-lag:2], x[lag::2][: len(x[:-lag:2])]]))[0, 1]))
-            < 5 * (2 / n) ** 0.5
-        )
+    for lag in (1, 2):  # the two numbers from one random integer, and neighbours, are independent
+        a, b = x[:n - 2:2], x[lag::2][:n // 2 - 1]
+        assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 5 * (2 / n) ** .5
 
 
 @pytest.mark.parametrize("p", [.1, .5])
@@ -30,13 +25,9 @@ def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     x = torch.ones(1001, 999, dtype=dtype, requires_grad=True)  # the number of elements is not a multiple of four
     y = cheap_dropout(x, p)
     y.sum().backward()
-    y = y.detach()
-    assert x.grad.equal(y)  # dropped elements have no gradient
-    deviation = lambda n: (p * (1 - p) / n) ** .5
-    dropped = (y == 0).double()
-    assert y.dtype == dtype and float(dropped.mean()) == pytest.approx(p, abs=5 * deviation(x.numel()))
-    # the same share for all four values of one random number
-    assert (dropped.mean(0) - p).abs().max() < 7 * deviation(len(x))
+    assert y.dtype == dtype and x.grad.equal(y.detach())  # dropped elements have no gradient
+    dropped, deviation = (y == 0).double(), (p * (1 - p) / 1001) ** .5
+    assert (dropped.mean(0) - p).abs().max() < 7 * deviation and (dropped.mean() - p).abs() < .2 * deviation
     assert float(y.double().mean()) == pytest.approx(1, abs=.005) and len(y.unique()) == 2
 
 

@@ -27,11 +27,9 @@ def models(request, small_tokenizer):
     c = complete(pretrain.c.override(["size=tiny", f"masking={request.param}"]))
     torch.manual_seed(0)
     model = build_model(c, small_tokenizer).eval()
-    plain = ELECTRAModel(
-        *copy.deepcopy([model.generator, model.discriminator]), small_tokenizer, temperature=1e-6
-    ).eval()
+    plain = ELECTRAModel(*copy.deepcopy([model.generator, model.discriminator]), small_tokenizer).eval()
     plain.generator.base_model._forward_hooks.clear()  # of the drop-in
-    model.temperature = plain.temperature
+    model.temperature = plain.temperature = 1e-6
     inputs = torch.randint(5, len(small_tokenizer), (8, 32))
     inputs[:, 0], inputs[:, 9], inputs[:, 25:] = 2, 3, 0
     masked, labels, chosen = build_masking(c, small_tokenizer).mask_tokens(inputs)
@@ -61,23 +59,17 @@ def assert_same_update(pairs, *optimizers):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
 
 
-def losses_of(model, reference, x):
-    return ELECTRALoss()(model(*x), x[3]), ELECTRALoss()(reference(*x), x[3])
-
-
 def pairs_of(parameters, reference_parameters):
     return [(name, a, b) for (name, a), (_, b) in zip(parameters, reference_parameters, strict=True)]
 
 
 @pytest.mark.parametrize("settings", [{}, {"sampling": "inverse_cdf", "temperature": 2.}, {"disallow_correct": True}])
 def test_the_drop_in_draws_what_the_plain_model_draws(models, settings):
-    """With the same random numbers, every output is the same; with fixed slots, those of the masked positions are."""
-    model, plain, x = models
-    for name, value in {"temperature": 1., **settings}.items():
-        setattr(model, name, value)
-        setattr(plain, name, value)
+    """With the same random numbers, every output is the same."""
+    *networks, x = models
     outputs = []
-    for network in (model, plain):
+    for network in networks:
+        vars(network).update({"temperature": 1., **settings})
         torch.manual_seed(1)
         outputs.append(network(*x))
     fast, expected = outputs
@@ -85,11 +77,7 @@ def test_the_drop_in_draws_what_the_plain_model_draws(models, settings):
     assert expected.is_replaced.sum() > 10
     for name in ("mlm_gen_logits", "disc_logits"):
         torch.testing.assert_close(getattr(fast, name), getattr(expected, name), atol=1e-5, rtol=1e-5)
-    assert fast.at_slots(x[3]).equal(expected.at_slots(x[3])) and model.counts(*x) == plain.counts(*x)
-    model.n_slots = partial(slot_capacity, mlm_probability=.15)
-    with_room, n = model(*x), len(expected.mlm_gen_logits)
-    torch.testing.assert_close(with_room.mlm_gen_logits[:n], expected.mlm_gen_logits, atol=1e-5, rtol=1e-5)
-    assert len(with_room.mlm_gen_logits) > n and (with_room.at_slots(x[3])[n:] == -100).all()
+    assert fast.at_slots(x[3]).equal(expected.at_slots(x[3])) and networks[0].counts(*x) == networks[1].counts(*x)
 
 
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
@@ -105,53 +93,40 @@ def test_a_run_with_the_plain_model_has_the_same_losses(workplace, monkeypatch, 
     assert weights().keys() == weights("fast_5").keys()
 
 
-def test_loss_gradients_and_update_match_the_reference(models):
+@pytest.mark.parametrize("fixed_slots", [False, True])
+def test_loss_gradients_and_update_match_the_reference(models, fixed_slots):
+    """Also with a fixed number of slots for the masked positions, of which some are unused."""
     model, reference, x = models
     make_dropout_cheap(model)
+    if fixed_slots:
+        model.n_slots = partial(slot_capacity, mlm_probability=.15)
+        assert len(model(*x).mlm_gen_logits) > len(reference(*x).mlm_gen_logits)
     pairs = pairs_of(model.named_parameters(), reference.named_parameters())
-    assert_same_gradients(losses_of(model, reference, x), pairs)
+    assert_same_gradients([ELECTRALoss()(network(*x), x[3]) for network in (model, reference)], pairs)
     assert_same_update(pairs, build_optimizer(model, 1e-3), OneByOneAdam(reference.named_parameters(), 1e-3))
 
 
 def test_finetuning_step_matches_the_reference():
     torch.manual_seed(0)
-    encoded = [
-        {"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
-        for n in (9, 30, 17, 4)
-    ]
+    encoded = [{"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * 4 + [1] * (n - 4)}
+               for n in (9, 30, 17, 4)]
     rows = EncodedRows(encoded, [0, 1, 1, 0])
-    settings = {
-        "bs": 4,
-        "epochs": 1,
-        "lr": 1e-3,
-        "layer_decay": 0.8,
-        "original_lr_layer_decays": True,
-        "weight_decay": 0.0,
-        "adam_bias_correction": False,
-        "schedule": "original_linear",
-    }
+    settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
+                "adam_bias_correction": False, "schedule": "original_linear"}
     model, reference = (fresh_predictor(TASKS["mrpc"], "tiny") for _ in range(2))
-    learn = finetune.get_glue_learner(
-        "mrpc",
-        inference=True,
-        model=model,
-        data=EncodedTask(rows, {}),
-        settings=settings,
-        device=torch.device("cpu"),
-        precision="fp32",
-    )
+    learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=EncodedTask(rows, {}),
+                                      settings=settings, device=torch.device("cpu"), precision="fp32")
     *x, labels = rows.batch(range(4))
     *padded, same_labels = RowsOneByOne(rows, pad_to=40).batch(range(4))
     assert padded[0].shape == (4, 40) and x[0].shape == (4, 30) and labels.equal(same_labels)
     logits = model.eval()(*x), ReferencePredictor(reference).eval()(*padded)
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
-    reference_groups = finetune.parameter_groups(reference)
-    pairs = pairs_of(*(sum(groups, []) for groups in (finetune.parameter_groups(model), reference_groups)))
+    groups, reference_groups = map(finetune.parameter_groups, (model, reference))
+    pairs = pairs_of(sum(groups, []), sum(reference_groups, []))
     assert_same_gradients((learn.loss_func(logits[0], labels), F.cross_entropy(logits[1], labels)), pairs)
-    layer_lrs = finetune.get_layer_lrs(1e-3, .8, 2)
-    assert_same_update(
-        pairs, learn.opt, *(OneByOneAdam(group, lr, weight_decay=0.0) for group, lr in zip(reference_groups, layer_lrs))
-    )
+    optimizers = [OneByOneAdam(group, lr, weight_decay=0.)
+                  for group, lr in zip(reference_groups, finetune.get_layer_lrs(1e-3, .8, 2))]
+    assert_same_update(pairs, learn.opt, *optimizers)
 
 
 @pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("mini", 1), ("albert_tiny", 20)])
@@ -160,9 +135,9 @@ def test_computing_only_the_first_position_gives_the_same_vector(size, n_positio
     encoder = build_network("generator", RECIPES[size].encoder.config(100)).base_model.eval()
     ids, mask = torch.randint(5, 100, (3, 20)), torch.ones(3, 20).long()
     mask[1, 10:] = 0
-    all_positions = encoder(ids, attention_mask=mask).last_hidden_state
+    states = lambda: encoder(ids, attention_mask=mask).last_hidden_state
+    all_positions = states()
     with first_position_only(encoder):
-        first_position = encoder(ids, attention_mask=mask).last_hidden_state
-    assert first_position.shape[1] == n_positions
+        first_position = states()
+    assert first_position.shape[1] == n_positions and states().equal(all_positions)
     torch.testing.assert_close(first_position[:, 0], all_positions[:, 0], atol=1e-6, rtol=1e-5)
-    assert encoder(ids, attention_mask=mask).last_hidden_state.equal(all_positions)

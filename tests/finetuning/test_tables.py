@@ -61,7 +61,7 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_o
 @pytest.mark.parametrize("files, message", [
     (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: .*'label' contains 'yes'"),
     (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4"),
-    (dict(train=ROWS), "train.tsv: .*'sentence2'"), (dict(dev=HEADER), "dev.tsv has no rows"),
+    (dict(train=ROWS), "train.tsv: .*'sentence"), (dict(dev=HEADER), "dev.tsv has no rows"),
     (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 .*UTF-8"),
     (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3"),
 ])

@@ -23,9 +23,9 @@ def test_parameter_counts_match_electra_pytorch(size):
     assert counts == [expected["generator"], expected["discriminator"], expected["tied_total"]]
     assert size != "small" or counts[2] == 14_196_219  # F27
     config = model.generator.config
-    assert expected["gen_config"] == {"hidden": config.hidden_size, "heads": config.num_attention_heads,
-                                      "intermediate": config.intermediate_size, "layers": config.num_hidden_layers,
-                                      "embedding": config.embedding_size}
+    names = {"hidden": "hidden_size", "heads": "num_attention_heads", "intermediate": "intermediate_size",
+             "layers": "num_hidden_layers", "embedding": "embedding_size"}
+    assert {name: getattr(config, ours) for name, ours in names.items()} == expected["gen_config"]
 
 
 def test_decayed_parameters_layernorms_and_dropout_of_the_small_model():
@@ -35,25 +35,19 @@ def test_decayed_parameters_layernorms_and_dropout_of_the_small_model():
     names = {id(p): name for name, p in model.named_parameters()}
     decayed, not_decayed = ({names[id(p)] for p in group["params"]} for group in decay_groups(model.named_parameters()))
     assert decayed == set(expected["weight_decay_names"]) and not_decayed == set(expected["no_weight_decay_names"])
-    norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
-    assert len(norms) == 51 and {norm.eps for norm in norms} == {1e-12}  # F29
-    for network in (model.generator, model.discriminator):
-        assert (network.config.hidden_dropout_prob, network.config.attention_probs_dropout_prob) == (.1, .1)
-        dropouts = {name: module.p for name, module in network.named_modules() if isinstance(module, torch.nn.Dropout)}
-        assert len(dropouts) == 1 + 3 * 12 and set(dropouts.values()) == {.1}  # F23
-        assert all(name.startswith("electra.") for name in dropouts)  # none in the heads
+    modules = list(model.modules())
+    norms = [module.eps for module in modules if isinstance(module, torch.nn.LayerNorm)]
+    dropouts = [module.p for module in modules if isinstance(module, torch.nn.Dropout)]
+    assert norms == 51 * [1e-12] and dropouts == 2 * (1 + 3 * 12) * [.1]  # F29, F23; none in the heads
 
 
 def test_tying_survives_construction_loading_moving_and_copying():
     first, second = build("tiny", 100), build("tiny", 100)
     second.load_state_dict(first.state_dict())
     for model in (first, second, second.to(torch.float64), copy.deepcopy(second)):
-        of_generator, of_discriminator = (dict(network.base_model.embeddings.named_parameters())
-                                          for network in (model.generator, model.discriminator))
-        assert len(of_generator) == 5 and all(
-            of_discriminator[name] is parameter for name, parameter in of_generator.items()
-        )
-        assert model.generator.get_output_embeddings().weight is of_generator["word_embeddings.weight"]
+        generator, discriminator = model.generator.electra.embeddings, model.discriminator.electra.embeddings
+        assert all(a is b for a, b in zip(generator.parameters(), discriminator.parameters(), strict=True))
+        assert model.generator.get_output_embeddings().weight is generator.word_embeddings.weight
 
 
 @pytest.fixture

@@ -52,12 +52,7 @@ def before_file(monkeypatch):
 
 def start(function, *args):
     """Call a function in a fork of this process, in a new process group."""
-    def run():
-        os.setsid()
-        # it is ignored if a shell runs the tests in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        function(*args)
-    process = FORK.Process(target=run)
+    process = FORK.Process(target=lambda: (os.setsid(), function(*args)))
     process.start()
     return process
 
@@ -66,12 +61,11 @@ def wait_until_empty(group):
     """Wait until a process group has no processes; fail after 20 seconds."""
     for _ in range(400):
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # the process has just exited
-            running = [process for process in psutil.process_iter()
-                       if process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group]
-            if not running:
+            if not any(os.getpgid(process.pid) == group for process in psutil.process_iter()
+                       if process.status() != psutil.STATUS_ZOMBIE):
                 return
         time.sleep(.05)
-    pytest.fail(f"still running: {running}")
+    pytest.fail("still running")
 
 
 def files(folder):

@@ -111,8 +111,8 @@ def test_finetuning_step_matches_the_reference():
     encoded = [{"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * 4 + [1] * (n - 4)}
                for n in (9, 30, 17, 4)]
     rows = EncodedRows(encoded, [0, 1, 1, 0])
-    settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
-                "adam_bias_correction": False, "schedule": "original_linear"}
+    settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True,
+                "weight_decay": 0., "adam_bias_correction": False, "schedule": "original_linear"}
     model, reference = (fresh_predictor(TASKS["mrpc"], "tiny") for _ in range(2))
     learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=EncodedTask(rows, {}),
                                       settings=settings, device=torch.device("cpu"), precision="fp32")

@@ -1,7 +1,7 @@
 """Tokenizers with other special tokens than BERT's, without a template, and with tokens that their users added."""
+import json
 import shutil
 
-import datasets
 import numpy as np
 import pytest
 from tiny_pretraining import metrics, run
@@ -15,6 +15,7 @@ from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
+from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tagging import WordRows
@@ -46,9 +47,8 @@ def checkpoint(folder, tmp_path_factory):
 
 
 def ids_of_pretraining(tokenizer, lines):
-    """(ids, number of tokens of type 0) of the only example of lines of text."""
-    examples = ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)(["\n".join(lines)])
-    return examples["input_ids"][0], examples["sentA_length"][0]
+    """The ids of the only example of lines of text."""
+    return ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)(["\n".join(lines)])["input_ids"][0]
 
 
 def encoded(tokenizer, *texts):
@@ -61,7 +61,7 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     export_hf(checkpoint, str(tmp_path / "out"))
     exported = AutoTokenizer.from_pretrained(tmp_path / "out/discriminator")
     ids = encoded(loaded, TEXT).ids
-    assert ids_of_pretraining(given, [TEXT])[0] == ids == encoded(given, TEXT).ids == exported(TEXT)["input_ids"]
+    assert ids_of_pretraining(given, [TEXT]) == ids == encoded(given, TEXT).ids == exported(TEXT)["input_ids"]
     assert {given.convert_tokens_to_ids(token) for token in [*MARKERS, "[NUM]"]} <= set(ids)
     assert ids[0] == given.cls_token_id and ids[-1] == given.sep_token_id and given.unk_token_id not in ids
     pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
@@ -69,23 +69,21 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
 
 
-def test_tags_and_questions_use_added_tokens(folder):
+def test_tags_and_questions_use_added_tokens(folder, tmp_path):
     tokenizer = load_tokenizer(folder)
     tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
-    row = datasets.Dataset.from_dict({
-        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]],
-        "answer_start": [-1], "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
-    asked = QuestionRows(row, tokenizer, 64, QuestionOptions()).flat["inp_ids"]
+    question = {"context": TEXT, "qas": [{"id": "a", "question": f"which {MARKERS[0]}", "answers": []}]}
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [question]}]}))
+    asked = QuestionRows(read_questions(str(tmp_path / "a.json")), tokenizer, 64, QuestionOptions()).flat["inp_ids"]
     for ids in (tagged, asked):
         assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist())
         assert ids[0] == tokenizer.cls_token_id
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "renamed.json", ""])
+@pytest.mark.parametrize("name", ["renamed.json", "tokenizer.json"])
 def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, tmp_path, name):
-    path = tmp_path / (name or "tokenizer.json")
-    train(kind).save(str(path))
-    tokenizer = load_tokenizer(str(path if name else tmp_path))
+    train(kind).save(str(tmp_path / name))
+    tokenizer = load_tokenizer(str(tmp_path / name if name == "renamed.json" else tmp_path))
     encoding = encoded(tokenizer, *PAIR)
     assert encoding.ids[0] == tokenizer.cls_token_id and encoding.ids.count(tokenizer.sep_token_id) >= 2
     assert None not in (tokenizer.pad_token, tokenizer.mask_token)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_finetuning import table_row
 
 import pretrain
 from _utils.__main__ import main
@@ -47,8 +48,7 @@ def finished(tmp_path, monkeypatch):
 def add(run, percent, task, metric, *values):
     """Add finetuning runs with these scores to the table of runs."""
     for seed, value in enumerate(values):
-        add_run({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
-                 "synthetic": False, "scores": {"validation": {metric: value / 100}}})
+        add_run(table_row(task, seed, f"{run}_{percent}%", scores={"validation": {metric: value / 100}}))
 
 
 def test_the_unit_of_comparison_is_the_pretraining_seed(finished):

@@ -8,7 +8,6 @@ import finetune
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.finetuning.preparation import settings_of
 from _utils.networks import load_pretrained
-from _utils.networks.faster_layers import set_attention
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import encode_task
 from _utils.training import set_seed
@@ -84,16 +83,6 @@ def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
     torch.testing.assert_close(TASKS["stsb"].loss()(outputs[:, 0], scores), F.mse_loss(outputs[:, 0], scores))
 
 
-def test_predictions_are_in_the_order_of_the_rows(parts):
-    learn, data, _ = parts()
-    rows = data.devs["validation"]
-    assert len(set(rows.lengths)) > 3
-    together = finetune.predict_logits(learn.model, learn.dls.loaders[1], learn.precision)
-    with torch.no_grad():
-        alone = torch.cat([learn.model(*rows.batch([i])[:3]) for i in range(20)])
-    torch.testing.assert_close(together[:20], alone, atol=1e-5, rtol=1e-4)
-
-
 def test_training_batches_contain_every_row_once_with_rows_of_similar_length_together(parts):
     learn, data, _ = parts("task_overrides={'mrpc': {'rows': 3000}}")
     set_seed(1)
@@ -103,15 +92,6 @@ def test_training_batches_contain_every_row_once_with_rows_of_similar_length_tog
     assert sum(ids.numel() for ids, *_ in batches) - lengths.sum() < .5 * (in_file_order - lengths.sum())
     set_seed(2)
     assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])
-
-
-def test_attention_and_padding_for_gpus_give_the_same_predictions(parts):
-    learn, *_ = parts()
-    dev, logits = learn.dls.loaders[1], []
-    for attention, dev.multiple in (("sdpa", 1), ("sdpa_static", 8)):
-        set_attention(learn.model, attention)
-        logits.append(finetune.predict_logits(learn.model, dev, learn.precision))
-    torch.testing.assert_close(*logits, atol=1e-6, rtol=1e-5)
 
 
 class ForbidSynchronization(Callback):

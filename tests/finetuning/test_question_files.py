@@ -5,10 +5,9 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import pytest
+from tiny_finetuning import run_own
 
-import finetune
 from _utils.errors import UserError
-from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.answers import Answers
 from _utils.tasks.custom import complete_own_task, load_own_task
 from _utils.tasks.question_files import read_questions
@@ -150,8 +149,6 @@ def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(fold
     Path("b.json").write_text(json.dumps(content))
     assert len(loaded("b.json").splits["train"]) == 12
     task = {"name": "q", "kind": "questions", "train": "a.json", "dev": "b.json", "test": "b.json"}
-    c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "max_length=32", "end=1",
-                             "logger=None", "group_name=g", "task_overrides={'q': {'epochs': 1}}", f"tasks={task}"])
-    finetune.run(complete_finetuning(c))
+    run_own(fresh_checkpoint, task, "max_length=32", epochs=1)
     found = json.loads(Path("test_outputs/g/q.json").read_text())
     assert len(found) == 13 and found["none"] == "empty"

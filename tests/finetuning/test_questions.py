@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_finetuning import run_own
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import finetune
@@ -153,9 +154,7 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
         Path(file).write_text(json.dumps(content))
     task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions",
             "questions": {"n_best": 5, **options}}
-    c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=2", "logger=None",
-                             "group_name=g", f"tasks={task}", "task_overrides={'q': {'epochs': 2}}", "th_run=0,1"])
-    results = finetune.run(complete_finetuning(c))
+    results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", epochs=2)
     assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
     assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"] and Runs()[0]["settings"]["max_length"] == 512
     test = results.tables["q"].splits["test"]

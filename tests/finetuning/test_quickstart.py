@@ -16,7 +16,7 @@ from _utils.finetuning import quickstart
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.sentence_tables import write_sentence_tables
 from _utils.text import embedded_text
-from _utils.text.damage import OTHER_NUMBER, replace_tokens
+from _utils.text.damage import OTHER_NUMBER
 from _utils.training import damaged_text
 
 NOUNS = "table window server number letter garden".split()
@@ -90,16 +90,6 @@ def test_auc_of_replacements_is_half_for_a_constant_and_one_for_an_oracle(small_
     monkeypatch.setattr(damaged_text, "replace_tokens", marked)
     oracle = network_of(lambda ids: (ids == 9999).float())
     assert damaged_text.auc_of_replacements(oracle, small_tokenizer, DOCUMENTS, 32) == 1
-
-
-def test_replacements_are_drawn_from_the_text_at_the_wanted_share():
-    ids = np.random.default_rng(1).choice([5, 6, 7], (100, 200), p=[.7, .2, .1])
-    is_text = ids < 7
-    damaged, is_replaced = replace_tokens(ids, is_text)
-    assert ((damaged != ids) == is_replaced).all() and set(damaged[is_text]) == {5, 6}
-    assert not is_replaced[~is_text].any()
-    equal = (7 / 9) ** 2 + (2 / 9) ** 2  # probability that a draw is the original token
-    assert abs(is_replaced[is_text].mean() - .15 * (1 - equal)) < .006
 
 
 def test_ranking_counts_the_pairs_whose_damaged_sentence_has_the_lower_score(small_tokenizer):

@@ -1,6 +1,7 @@
 """The table of runs, its summaries and comparisons."""
 import numpy as np
 import pytest
+from tiny_finetuning import table_row
 
 from _utils.commands.glue import glue_results
 from _utils.errors import UserError
@@ -22,8 +23,7 @@ BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"
 def row(task, run, value, group="g", **more):
     """A row of the table with this score in percent."""
     scores = {split: {HEADLINES.get(task, "accuracy"): value / 100} for split in TASKS[task].devs}
-    return {"group": group, "task": task, "run": run, "seed": run, "scores": scores, "settings": {}, "train_rows": 100,
-            "synthetic": False, **more}
+    return table_row(task, run, group, **{"scores": scores, **more})
 
 
 def runs(*rows, group="g"):

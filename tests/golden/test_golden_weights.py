@@ -142,10 +142,3 @@ def test_a_missing_variable_is_named(golden, monkeypatch, part, lacking):
     monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
     with pytest.raises(UserError, match=lacking):
         convert("prefix", part, MICRO)
-
-
-def test_heads_that_do_not_follow_from_the_shapes_have_to_be_given(golden):
-    prefix = golden / "official/micro_ckpt/model.ckpt-200"
-    with pytest.raises(UserError, match="--hparams"):
-        convert(prefix, "discriminator", None)
-    assert convert(prefix, "discriminator", {"num_attention_heads": 4})[0].config.num_attention_heads == 4

@@ -41,11 +41,6 @@ def test_batches_contain_every_example_once_per_epoch_in_the_order_of_numpy_perm
     assert rows_of(list(dls.train)) == found[152:] and rows_of([dls.train.batch_of_step(19)]) == found[152:160]
 
 
-def test_all_held_out_examples_are_loaded_in_order(small_tokenizer):
-    dls, _, held_out = dataloaders(small_tokenizer, n=160)
-    assert rows_of(list(dls.valid)) == held_out.with_format(None)["input_ids"][:]
-
-
 @pytest.mark.parametrize("n, held", [(0, 0), (10, 0), (20, 1), (1000, 50), (100_000, 1024)])
 def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, held):
     examples = Dataset.from_dict({"id": list(range(n))})

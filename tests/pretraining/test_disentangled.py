@@ -8,7 +8,6 @@ from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
-from _utils.runs.checkpoints import saved_networks
 
 TABLE = "electra.embeddings.word_embeddings.weight"
 
@@ -44,15 +43,6 @@ def test_each_loss_trains_one_table(batch, small_tokenizer):
 
 
 BERT = "generator={'model_type': 'bert', 'hidden_size': 128, 'num_attention_heads': 2, 'num_hidden_layers': 1}"
-
-
-@pytest.mark.parametrize("settings", [[], ["initial_weights=official"], [BERT]])
-def test_the_discriminator_starts_with_the_embeddings_of_the_generator(batch, small_tokenizer, settings):
-    model = build(small_tokenizer, *settings)
-    of_generator, own = tables(model)
-    assert not own.any() and of_generator.any() and own is not of_generator
-    saved = saved_networks(model)["discriminator"].state_dict()
-    assert saved[TABLE].equal(of_generator)
 
 
 def test_a_run_resumes_and_exports_the_sum(workplace, batch):

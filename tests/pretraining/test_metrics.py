@@ -32,14 +32,6 @@ def test_metrics_match_scikit_learn():
     assert {name: computed[name] for name in expected} == pytest.approx(expected)
 
 
-def test_a_batch_without_masked_tokens_has_no_loss_where_only_those_count():
-    nothing, zero = torch.zeros(1, 4, dtype=torch.bool), torch.tensor(0.)
-    pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4), nothing, nothing, nothing)
-    metrics = PretrainingMetrics()
-    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), zero, (zero, zero), (torch.tensor(0), torch.tensor(0)))
-    assert metrics.compute()["loss"] is None and metrics.compute()["disc_loss"] is None
-
-
 def test_the_unigram_entropy_leaves_out_special_tokens():
     examples = datasets.Dataset.from_dict({"input_ids": [[2, 5, 5, 3], [2, 6, 7, 3], [2, 3]]})
     assert unigram_entropy(examples, [2, 3, 99]) == pytest.approx(-.5 * math.log(.5) - 2 * .25 * math.log(.25))

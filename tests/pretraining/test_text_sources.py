@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 
 from _utils.errors import UserError
-from _utils.text import embedded_text, sources
+from _utils.text import embedded_text
 from _utils.text.sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
@@ -128,15 +128,6 @@ def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, chan
     before = texts_of("books")
     change(tmp_path / "books")
     assert texts_of("books") != before
-
-
-def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, monkeypatch):
-    write(tmp_path / "books/a.txt", TXT)
-    read_file = sources.read_file
-    monkeypatch.setattr(sources, "read_file", lambda *given: write(tmp_path / "books/b.txt", TXT) and read_file(*given))
-    with pytest.raises(UserError, match="books' changed"):
-        texts_of("books")
-    assert not list((tmp_path / "cache").glob("*.arrow*"))
 
 
 def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):

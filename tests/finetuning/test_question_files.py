@@ -59,12 +59,6 @@ def test_a_question_without_an_answer_is_unanswerable(folder, question):
     assert scores_of_no_answers(data) == (.25, .25)
 
 
-def test_a_question_that_is_called_answerable_needs_an_answer(folder):
-    data = loaded(write("a.json", *[ANSWERED] * 3, {"answers": [], "is_impossible": False}))
-    assert not data.task.questions.has_unanswerable and len(data.splits["train"]) == 3
-    assert "1 without an answer" in "".join(data.notices) and scores_of_no_answers(data) == (0, 0)
-
-
 def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(folder):
     """A file with no answer at all is an error."""
     train, dev = write("a.json", *[ANSWERED] * 3), write("b.json", ANSWERED, {"answers": []}, {"answers": []})

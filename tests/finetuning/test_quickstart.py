@@ -92,14 +92,6 @@ def test_auc_of_replacements_is_half_for_a_constant_and_one_for_an_oracle(small_
     assert damaged_text.auc_of_replacements(oracle, small_tokenizer, DOCUMENTS, 32) == 1
 
 
-def test_ranking_counts_the_pairs_whose_damaged_sentence_has_the_lower_score(small_tokenizer):
-    unknown = small_tokenizer.convert_tokens_to_ids("x")
-    network = network_of(lambda ids: (ids == unknown).float())  # x looks replaced
-    intact, damaged = "the first word".split(), "the x word".split()
-    pairs = [(intact, damaged), (intact, damaged), (damaged, intact), (intact, intact)]
-    assert damaged_text.ranked_below(network, small_tokenizer, pairs) == .5
-
-
 @pytest.fixture
 def small_docs(tmp_path, monkeypatch):
     """The working directory is empty, and the embedded text is small."""

@@ -8,7 +8,7 @@ from _utils.errors import UserError
 from _utils.tasks.glue import TASKS
 from _utils.tasks.predictions import write_rows
 from _utils.tasks.regression import Regression
-from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, make_zip, write_majorities
+from _utils.tasks.submission import OFFICIAL_ROWS, make_zip, write_majorities
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 
@@ -56,16 +56,6 @@ def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, na
     with pytest.raises(UserError, match=message):
         make_zip(folder, ROWS)
     assert not target.exists()
-
-
-def test_a_file_with_another_name_and_a_zip_of_a_folder_are_reported(folder, tmp_path):
-    with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
-        for name in SUBMISSION:
-            archive.write(folder / name, f"group/{name}")
-    (folder / "QQP.tsv").rename(folder / "qqp.tsv")
-    for path, message in ((folder, "QQP.tsv"), (tmp_path / "nested.zip", "nested.zip")):
-        with pytest.raises(UserError, match=message):
-            check_submission(path, ROWS)
 
 
 def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path):

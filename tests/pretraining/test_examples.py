@@ -5,7 +5,6 @@ from collections import Counter
 
 import datasets
 import numpy as np
-import pandas
 import pytest
 from corpora import make_corpus, sentence
 
@@ -13,7 +12,6 @@ from _utils.text import processors, readers, sources
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
-from _utils.text.vocabulary import from_vocab_file
 
 
 @pytest.fixture
@@ -99,13 +97,3 @@ def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_to
     of_documents = small_tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert Counter(sum(found, [])) == Counter(sum(of_documents, [])) and max(map(len, examples)) <= 32
     assert all(any(set(ids) <= set(document) for document in of_documents) for ids in found)
-
-
-@pytest.mark.parametrize("long_lines, share", [("truncate", .68), ("keep", 1.)])
-def test_share_of_wikipedia_that_examples_keep(shared, long_lines, share):
-    texts = pandas.read_parquet(shared / "data/wikipedia/train-00000-of-00004.parquet")["text"][:1000].tolist()
-    processor = ELECTRADataProcessor(None, from_vocab_file(shared / "data/vocab.txt"), 128, apply_cleaning=False,
-                                     drop_parentheses=False, long_lines=long_lines)
-    lines = list(processor.tokenize((text, False) for text in texts))
-    kept = sum(len(ids) - 2 - (len(ids) > first) for ids, first in processor.build(lines, random.Random(0)))
-    assert kept / sum(len(ids) for ids in lines if ids is not None) == pytest.approx(share, abs=.01)

@@ -1,11 +1,12 @@
 """New tokens for the vocabulary of a trained pair: which ones, and the rows that they start from."""
 import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
-import tiny_pretraining
 import torch
 from tiny_families import FAMILIES
+from tiny_pretraining import equal_weights, run, weights
 from tokenizer_kinds import sentences
 from transformers import AutoModelForMaskedLM
 
@@ -80,23 +81,19 @@ def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, fa
     torch.testing.assert_close(logits[..., row], old[..., pieces].mean(-1), atol=1e-3, rtol=1e-3)
 
 
-run = tiny_pretraining.run
-
-
-@pytest.mark.parametrize("vocab", ["words.txt", 250])
-def test_continued_pretraining_with_new_words(workplace, vocab):
+@pytest.mark.parametrize("vocab, n", [("words.txt", 251), (250, 250)])
+def test_continued_pretraining_with_new_words(workplace, vocab, n):
     """It resumes bit for bit, and its checkpoint has the larger vocabulary, with which it can be continued again."""
     run("steps=4")
     Path("text.txt").write_text("\n".join(f"{line} antibody coronavirus lymphocyte" for line in sentences()))
     Path("words.txt").write_text("\n".join(WORDS))
-    further = ["initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0", "lr=1e-3"]
-    learn = run(*further, vocab=f"vocab={vocab}")
-    token = load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")
-    assert token >= 248 and (learn.dls.train_ds.hf_dset.with_format("numpy")[:200]["input_ids"][0] == token).any()
-    whole = tiny_pretraining.weights("further_5")
-    run(*further, "stop_at=5", vocab=f"vocab={vocab}")
-    run(*further, vocab=f"vocab={vocab}", resume=True)
-    assert tiny_pretraining.equal_weights(whole, tiny_pretraining.weights("further_5"))
+    further = partial(run, "initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0",
+                      "lr=1e-3", vocab=f"vocab={vocab}")
+    examples = further().dls.train_ds.hf_dset.with_format("numpy")[:200]["input_ids"]
+    assert (examples[0] == load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")).any()
+    whole = weights("further_5")
+    further("stop_at=5")
+    further(resume=True)
+    assert equal_weights(whole, weights("further_5"))
     learn = run("initial_weights=further_5_100.0%.pth", "base_run_name=again", "steps=2", vocab=None)
-    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {
-        250 if vocab == 250 else 248 + len(WORDS)}
+    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}

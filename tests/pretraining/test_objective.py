@@ -7,7 +7,6 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from torch import nn
 
-from _utils.networks.fast_electra import slot_capacity
 from pretrain import (
     ELECTRALoss,
     ELECTRAOutput,
@@ -40,14 +39,6 @@ def test_bert_style_masks_80_replaces_10_and_keeps_10_percent_except_special_tok
     assert len(shown[is_random].unique()) > 350  # from the whole vocabulary
 
 
-@pytest.mark.parametrize("shape, p", [((1, 64), .15), ((32, 128), .15), ((128, 128), .25)])
-def test_slot_capacity_exceeds_every_sampled_number_of_masks(shape, p):
-    torch.manual_seed(0)
-    n = shape[0] * shape[1]
-    counts = torch.distributions.Binomial(n, torch.tensor(p)).sample((10_000,))
-    assert counts.max() <= slot_capacity(shape, p) <= n
-
-
 @pytest.mark.parametrize("vocab_size", [50, 256, 700])
 def test_inversion_draws_each_token_as_often_as_its_probability(monkeypatch, vocab_size):
     """With evenly spaced random numbers the counts are exact up to one, for rare tokens at the ends of blocks, too."""
@@ -68,7 +59,6 @@ def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampl
     logits[:, 25:] = -60000
     drawn = sample(logits, sampling)
     assert drawn.shape == (1000,) and drawn.max() < 25
-    assert sample(torch.tensor([[0., 1., 0.]]).expand(50, -1), sampling, temperature=1e-3).eq(1).all()
     logits[0] = float("nan")  # the loss will be NaN, which ends the run with a message of its own
     assert sample(logits, sampling).shape == (1000,)
 
@@ -101,9 +91,3 @@ def test_loss_is_mean_over_masked_tokens_plus_50_times_mean_over_all_tokens():
     assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
     without_masks = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:0], is_mlm_applied=torch.zeros_like(masked))
     assert float(ELECTRALoss()(without_masks, labels)) == pytest.approx(float(50 * disc), rel=1e-5)
-
-
-@pytest.mark.parametrize("name", ["gen_label_smooth", "disc_label_smooth"])
-def test_label_smoothing_true_means_one_tenth(name):
-    pred, labels = prediction()
-    assert ELECTRALoss(**{name: True})(pred, labels) == ELECTRALoss(**{name: .1})(pred, labels)

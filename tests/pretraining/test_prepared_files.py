@@ -99,21 +99,6 @@ def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, before_fil
     assert not list((tmp_path / "cache").glob("*.unfinished"))
 
 
-def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path, prepare, before_file):
-    def log(path):
-        with open(tmp_path / "log", "a") as file:
-            file.write(f"{path.name}\n")
-        time.sleep(.02)
-    before_file(log)
-    processes = [start(prepare) for _ in range(3)]
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    built = (tmp_path / "log").read_text().splitlines()
-    assert len(built) == len(set(built)) == N_FILES
-    assert prepare().to_dict() == prepare("whole").to_dict()
-
-
 def test_runs_with_different_seeds_share_their_examples(workplace):
     for seed in (5, 6):
         tiny_pretraining.run("steps=2", f"seed={seed}")

@@ -60,9 +60,8 @@ def write(path, content):
 @pytest.fixture
 def texts_of(tmp_path):
     """Return a function that reads a source in tmp_path into a list of documents."""
-    return lambda source, **options: list(
-        load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"]
-    )
+    return lambda source, **options: load_documents(str(tmp_path / source), tmp_path / "cache",
+                                                    **options).documents["text"][:]
 
 
 def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
@@ -190,10 +189,8 @@ def test_embedded_text_does_not_depend_on_other_packages(tmp_path, monkeypatch):
     assert (list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()) == before
 
 
-@pytest.mark.parametrize("name, encoding", [
-    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"),
-    ("wiki_00", "cp1252"),
-])
+@pytest.mark.parametrize("name, encoding", [("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"),
+                                            ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS

@@ -97,8 +97,8 @@ def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_p
 @pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
 def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp_path, n, size):
     """Including vocabulary training."""
-    chapters = [chapter for path in (shared / "data/novels").glob("*.parquet") for chapter in pd.read_parquet(path)["text"]]
-    text = "\n".join(line for chapter in chapters for line in chapter.split("\n") if line.strip())
+    chapters = pd.concat(map(pd.read_parquet, (shared / "data/novels").glob("*.parquet")))["text"]
+    text = "\n".join(line for line in "\n".join(chapters).split("\n") if line.strip())
     document = (text * (size // len(text) + 1))[:size]
     (tmp_path / "text.txt").write_text("\n\n".join([document] * n))
     assert prepare(tmp_path / "text.txt", 8192, repo, tmp_path) < 1.5e9

@@ -68,7 +68,7 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
     accept = {
         "pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
         "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
-        "_utils": lambda arguments: arguments[1:] and Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:]),
+        "_utils": lambda arguments: Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:]),
     }
     for program in ("benchmarks.finetuning", "benchmarks.gpu", "benchmarks.loader", "benchmarks.preprocessing",
                     "benchmarks.pretraining", "benchmarks/speedrun.sh"):
@@ -76,12 +76,13 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
         accept[program] = partial(parse, defaults=module.DEFAULTS, types=module.TYPES)
     seen = Counter()
     for command in commands():
-        for placeholder, existing in PLACEHOLDERS.items():
-            command = command.replace(placeholder, existing)
-        parts = shlex.split(command.partition(" > ")[0])
+        parts = [part for part in shlex.split(command.partition(" > ")[0]) if part not in ("...", "--help")]
         program = next((part for part in parts if part in accept), None)
-        if program:
-            accept[program]([part for part in parts[parts.index(program) + 1:] if part not in ("...", "--help")])
+        arguments = "\n".join(parts[parts.index(program) + 1:]) if program else ""
+        for placeholder, existing in PLACEHOLDERS.items():
+            arguments = arguments.replace(placeholder, existing)
+        if arguments:
+            accept[program](arguments.split("\n"))
             seen[program] += 1
     assert seen.keys() == accept.keys() and min(seen[name] for name in ("pretrain.py", "finetune.py", "_utils")) > 10
 

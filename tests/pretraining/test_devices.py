@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from _utils.errors import UserError
-from _utils.training.device import choose_device, choose_precision, warn_of_emulation
+from _utils.training.device import choose_device, choose_precision
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -21,14 +21,6 @@ def use_gpus(monkeypatch, capability, built_for):
 def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, capability, default):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert choose_precision(None, GPU) == default and choose_precision("fp32", GPU) == "fp32"
-
-
-@pytest.mark.parametrize("is_supported", [True, False])
-def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(monkeypatch, capsys, is_supported):
-    warn_of_emulation.cache_clear()
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: is_supported)
-    assert choose_precision(None, CPU) == "fp32" and choose_precision("bf16", CPU) == "bf16"
-    assert ("bf16" in capsys.readouterr().err) != is_supported
 
 
 def test_a_gpu_has_an_index_and_a_missing_one_is_reported_by_name(monkeypatch):

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 from tokenizer_kinds import train
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from _utils.tasks.answers import find_answers
@@ -45,17 +44,6 @@ def byte_level(*texts):
                                    unk_token="<unk>")
 
 
-def unigram(*texts):
-    """A tokenizer as those of SentencePiece, with a token for each character except two."""
-    characters = {"▁", *"".join(texts)} - {*"䶮☃"}
-    special = [("<unk>", -9.), ("<pad>", 0.), ("<s>", 0.), ("</s>", 0.)]
-    tokenizer = Tokenizer(models.Unigram([*special, *((character, -3.) for character in characters)], unk_id=0))
-    tokenizer.normalizer, tokenizer.decoder = normalizers.NFKC(), decoders.Metaspace()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 3), ("<s>", 2), trim_offsets=False)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
-
-
 def questions_of(folder, context, answer, start):
     content = {"data": [{"paragraphs": [{"context": context, "qas": [
         {"id": "a", "question": "?", "answers": [{"text": answer, "answer_start": start}]}]}]}]}
@@ -72,7 +60,7 @@ def target_and_text(rows):
     return (int(places[0][0]), int(places[1][1])), found.text
 
 
-@pytest.mark.parametrize("tokenizer", [uncased, byte_level, unigram])
+@pytest.mark.parametrize("tokenizer", [uncased, byte_level])
 @pytest.mark.parametrize("context, answer, number", WITHOUT_SPACES)
 def test_an_answer_in_a_text_without_spaces_is_its_characters(tokenizer, context, answer, number, tmp_path):
     start = [i for i in range(len(context)) if context.startswith(answer, i)][number]

@@ -11,7 +11,7 @@ from tiny_finetuning import run_own
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
 from _utils.commands.export_hf import export_hf
-from _utils.commands.predict import predict, read_texts
+from _utils.commands.predict import predict
 from _utils.errors import UserError
 from _utils.finetuning.model import load
 from _utils.tasks.custom import complete_own_task, load_own_task
@@ -78,23 +78,6 @@ def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small
     assert ids.shape == mask.shape == types.shape == (6, 24) and labels.tolist() == [2, 0] and len(encoded) == 10
     assert small_tokenizer.decode(ids[3][mask[3] == 1]) == "[CLS] a small network [SEP] it the first one [SEP]"
     assert small_tokenizer.decode(ids[2][types[2] == 1]) == "they words [SEP]"
-
-
-@pytest.mark.parametrize("path", ["new.jsonl", "new.csv", "columns.csv"])
-def test_predict_reads_the_layout_of_the_training_file_or_a_column_for_each_choice(path):
-    rows = [{"text": f"text {i}", "options": ENDINGS, "label": i % 3} for i in range(30)]
-    write_json("train.jsonl", rows)
-    write_json("new.jsonl", rows)
-    task, new = loaded(train="train.jsonl", choices="options").task, pd.DataFrame(rows)
-    if path == "columns.csv":
-        new = new.assign(**{f"options {i + 1}": ending for i, ending in enumerate(ENDINGS)}).drop(columns="options")
-    if path != "new.jsonl":
-        new.to_csv(path, index=False)
-    table, columns = read_texts(path, task)
-    assert table.rows[columns].values.tolist() == [[row["text"], *ENDINGS] for row in rows]
-    write_json("bad.jsonl", [{"text": "a", "options": ENDINGS[:2]}])
-    with pytest.raises(UserError, match="bad.jsonl.*'options'"):
-        read_texts("bad.jsonl", task)
 
 
 def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):

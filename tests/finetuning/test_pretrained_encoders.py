@@ -55,16 +55,6 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
 
-@pytest.mark.parametrize("name, size, message", [
-    ("vanilla_11081_100.0%.pth", "small", "vanilla_11081_100.0%.pth.*fresh_0_100.0%.pth"),
-    ("fresh_0_100.0%.pth", "base", "size=tiny"),
-    (None, "tiny", "size=tiny"), ("no-such/model", "small", "'no-such/model'")])
-def test_a_missing_checkpoint_or_one_of_another_size_raises(workplace, name, size, message):
-    with pytest.raises(UserError, match=message) as error:
-        load_pretrained(name, size)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("layers, hidden, size", [
     (12, 256, "small"), (12, 768, "base"), (24, 1024, "large"), (4, 128, "mini"), (6, 384, "base"), (48, 2048, "large"),
 ])

@@ -15,11 +15,10 @@ from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks import load_pretrained
-from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.tasks.custom import complete_own_task, load_own_task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions, Questions
+from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.synthetic import write_synthetic_questions
 
 CONTEXT = "Alpha beta gamma. Delta  epsilon."
@@ -122,23 +121,6 @@ def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path
     rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 12, QuestionOptions(doc_stride=2))
     covered = {first + i for first, _, length in rows.spans.tolist() for i in range(length)}
     assert rows.lengths.max() <= 12 and covered == set(range(len(rows.contexts[0].word_of)))
-
-
-def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
-    found = [Answers({"a": 1.}, 5.), Answers({"b": 1.}, -5.)]
-    assert score_answers(found, [["x"], ["b"]], QuestionOptions())["exact"] == .5
-    scores = score_answers(found, [[], ["b"]], QuestionOptions(has_unanswerable=True))
-    assert scores["exact"] == scores["best_f1"] == 1 and scores["best_f1_threshold"] == -5
-    task = Questions("t", "t", ("question", "context"), metrics=("f1",),
-                     questions=QuestionOptions(has_unanswerable=True))
-    found[1] = found[1]._replace(null_odds=-1.)  # above the default threshold
-    assert "na_threshold=-1" in task.evaluation(found, [[], ["b"]])["notices"]
-
-
-def test_an_ensemble_adds_the_probabilities_of_texts():
-    [answers] = ensemble([[Answers({"a": .6, "b": .4}, 1.)], [Answers({"b": .9, "c": .1}, 3.)]])
-    assert answers.text == "b" and answers.n_best == pytest.approx({"b": 1.3, "a": .6, "c": .1})
-    assert answers.null_odds == 2
 
 
 @pytest.mark.parametrize("options",

@@ -2,12 +2,9 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import finetune
 import pretrain
@@ -17,7 +14,6 @@ from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.sentence_tables import write_sentence_tables
 from _utils.text import embedded_text
 from _utils.text.damage import OTHER_NUMBER
-from _utils.training import damaged_text
 
 NOUNS = "table window server number letter garden".split()
 DOCUMENTS = ["\n".join([*(f"The {noun} of part {i} is an old one, and the {other} has a {noun} in it."
@@ -54,42 +50,12 @@ def test_labels_say_which_sentences_are_wrong(tables):
             assert all(sorted(text.split()) in [sorted(line.split()) for line in SENTENCES] for text, _ in rows)
 
 
-def test_tags_restore_the_sentences(tables):
-    article = {"NONE": "", "A": "(an?|An?) ", "THE": "([Tt]he) "}
-    parts = {"commas": lambda word, tag: re.escape(word) + "," * (tag == "COMMA"),
-             "articles": lambda word, tag: article[tag] + re.escape(word),
-             "foreign_word": lambda word, tag: r"\w+" if tag == "WRONG" else re.escape(word)}
-    for name, part in parts.items():
-        for row in tables[name]["dev"]:
-            pattern = " ".join(part(word, tag) for word, tag in row)
-            assert any(re.fullmatch(pattern, sentence) for sentence in SENTENCES)
-    for row in tables["foreign_word"]["dev"]:
-        assert [tag for _, tag in row].count("WRONG") == 1 and " ".join(word for word, _ in row) not in SENTENCES
-
-
 def test_training_and_dev_rows_are_from_different_documents(tables):
     numbers = {
         split: {word for row in tables["articles"][split] for word, _ in row if word.isdigit()}
         for split in ("train", "dev")
     }
     assert numbers["train"] and numbers["dev"] and not numbers["train"] & numbers["dev"]
-
-
-def network_of(logits_of):
-    """A discriminator whose logits are a function of the token ids (B, L)."""
-    network = torch.nn.Linear(1, 1)
-    network.config = SimpleNamespace(type_vocab_size=1)
-    network.forward = lambda input_ids, attention_mask: SimpleNamespace(logits=logits_of(input_ids))
-    return network
-
-
-def test_auc_of_replacements_is_half_for_a_constant_and_one_for_an_oracle(small_tokenizer, monkeypatch):
-    constant = network_of(lambda ids: torch.zeros(ids.shape))
-    assert damaged_text.auc_of_replacements(constant, small_tokenizer, DOCUMENTS, 32) == .5
-    marked = lambda ids, is_text: (np.where(is_text & (ids % 3 == 0), 9999, ids), is_text & (ids % 3 == 0))
-    monkeypatch.setattr(damaged_text, "replace_tokens", marked)
-    oracle = network_of(lambda ids: (ids == 9999).float())
-    assert damaged_text.auc_of_replacements(oracle, small_tokenizer, DOCUMENTS, 32) == 1
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from _utils.errors import UserError
 from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.results import (
     COMPARISON,
-    compare_checkpoints,
     report,
     summarize,
 )
@@ -67,14 +66,6 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs(task, outpu
 def test_a_constant_prediction_is_noticed(task, outputs, labels, is_constant):
     evaluated = with_evaluations(row(task, 0, 0.), {"validation": TASKS[task].evaluation(outputs, labels)})
     assert ("warning" in report(runs(evaluated))) == is_constant
-
-
-def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
-    rows = [row("cola", 0, 1., "a"), row("cola", 1, 60., "a"), row("rte", 0, 70., "a"), row("cola", 0, 40., "b"),
-            row("rte", 0, 1., "b"), row("rte", 1, 60., "b")]
-    assert compare_checkpoints(Runs(rows), ["a", "b"]).to_dict() == {"a": 65., "b": 50.}
-    with pytest.raises(UserError, match="no task in common"):
-        compare_checkpoints(Runs([rows[0], rows[-1]]), ["a", "b"])
 
 
 @pytest.mark.plots

@@ -7,17 +7,6 @@ from _utils.errors import UserError
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.synthetic import write_synthetic_glue
 
-OUR_FRIENDS = "Our friends won't buy this analysis, let alone the next one we propose."
-
-
-@pytest.mark.parametrize("name, split, i, row", [
-    ("cola", "train", 0, {"sentence": OUR_FRIENDS, "label": 1}),
-    ("sst2", "validation", 1, {"sentence": "unflinchingly bleak and desperate ", "label": 0}),
-    ("stsb", "validation", 1, {"label": 4.75}), ("ax", "test", 0, {"premise": "The cat sat on the mat.", "label": -1}),
-])
-def test_rows_of_the_official_files(shared, name, split, i, row):
-    assert row.items() <= load_task(name, shared / "data/glue").splits[split][i].items()
-
 
 @pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])
 def test_the_official_download_is_read_without_notices_and_has_the_known_majorities(shared, name):

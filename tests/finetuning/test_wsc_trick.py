@@ -9,7 +9,7 @@ import torch
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import load_task
-from _utils.tasks.wsc import SchemaPredictor, SchemaRows, find_pronoun, load_wsc, make_schema, wnli_schemas
+from _utils.tasks.wsc import SchemaPredictor, SchemaRows, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -21,20 +21,6 @@ def test_a_schema_has_the_candidate_in_place_of_the_pronoun():
     assert (text[start:end], label) == ("The trophy", 1)
     possessive = make_schema("The man lifted his son because he was strong.", 15, 18, "the man", 1)
     assert possessive.text == "The man lifted the man's son because he was strong."
-
-
-@pytest.mark.parametrize("text, hypothesis, pronoun, candidate", [
-    (TEXT, "The trophy is too big.", "it", "The trophy"),
-    ("John couldn't see the stage with Billy in front of him because he is so "
-     "short.", "John is so short.", "he", "John"),
-    ("I stuck a pin through a carrot. When I pulled the pin out, it had a "
-     "hole.", "The carrot had a hole.", "it", "The carrot"),
-    ("The man lifted his son. He was strong.", "The man lifted the man's son.", "his", "the man's"),
-    ("Nothing here.", "Something else.", None, None),
-])
-def test_the_pronoun_of_a_wnli_pair_is_found(text, hypothesis, pronoun, candidate):
-    found = find_pronoun(text, hypothesis)
-    assert (found and (text[found[0]:found[1]], found[2])) == (pronoun and (pronoun, candidate))
 
 
 def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):

@@ -83,9 +83,3 @@ def test_the_warning_appears_where_words_are_destroyed(text):
     assert (DESTROYED[text] in warning) if text in DESTROYED else warning is None
     assert warning_of_losses(BertNormalizer(lowercase=False), [text]) is None
     assert warning_of_losses(NFKC(), [text]) is None and warning_of_losses(None, [text]) is None
-
-
-@pytest.mark.parametrize("options", [{}, {"cased": True}, {"strip_accents": False}])
-def test_a_warning_is_printed_unless_the_normalization_was_chosen(tmp_path, capsys, options):
-    load_tokenizer(300, [corpus(JAPANESE)], tmp_path, **options)
-    assert ("cased=True" in capsys.readouterr().out) == (not options)

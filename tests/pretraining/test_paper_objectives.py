@@ -217,15 +217,9 @@ def test_the_second_stage_needs_only_the_milestone_of_the_first(first_stage):
 def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
     folder, settings = first_stage
     delete_resume_checkpoints(folder)
-    for changed, named in (("lr=1e-4", "lr=0.001"), ("two_stage_steps=2", "steps=3")):
+    for changed, named in ("lr=1e-4", "lr=0.001"), ("two_stage_steps=2", "steps=3"):
         with pytest.raises(UserError, match=f"mini_generator_5.*{named}"):
             run(*settings, changed, resume=True)
-    shutil.rmtree("checkpoints/pretrain/mini_5")
-    content = Path("vocab.txt").read_text()
-    Path("vocab.txt").write_text(content.replace("guess", "guest"))
-    with pytest.raises(UserError, match="vocabulary changed"):
-        run(*settings, resume=True)
-    Path("vocab.txt").write_text(content)
     run(*settings, resume=False)  # trains both again
     assert Path("checkpoints/pretrain/aside/mini_generator_5_1/mini_generator_5_100.0%.pth").exists()
 

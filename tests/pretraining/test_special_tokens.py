@@ -12,7 +12,6 @@ import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
 from _utils.tasks.question_files import read_questions
@@ -98,19 +97,11 @@ def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_pa
     assert set(found.all_special_ids) == set(expected.all_special_ids)
 
 
-def test_a_tokenizer_without_a_role_raises_with_it(tmp_path):
-    tokenizer = train("WordPiece without template")
-    content = tokenizer.to_str().replace("[MASK]", "[HIDE]")
-    (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
-        load_tokenizer(str(tmp_path))
-
-
-def test_a_vocab_txt_may_have_the_names_of_roberta(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "some", "words"]))
-    for vocab in (tmp_path / "vocab.txt", tmp_path):  # also alone in a folder
-        tokenizer = load_tokenizer(str(vocab))
-        assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_vocab_txt_may_have_the_names_of_roberta_also_alone_in_a_folder(tmp_path, is_file):
+    (tmp_path / "vocab.txt").write_text("<s>\n<pad>\n</s>\n<unk>\n<mask>\nsome\nwords")
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt" if is_file else tmp_path))
+    assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
 
 
 def test_pretraining_with_the_names_of_roberta(workplace):

@@ -188,18 +188,3 @@ def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trai
     assert_tied(model)
     first, *_, last = metrics(name="next_5")
     assert last["gen_loss"] < first["gen_loss"] and last["disc_loss"] == pytest.approx(first["disc_loss"], abs=.1)
-
-
-@pytest.mark.parametrize("overrides, message", [
-    ("initial_weights=none.pth", "none.pth"), ("initial_weights=pair/discriminator", "new_generator=True"),
-    ("initial_weights=twice", "not a discriminator"), ("initial_weights=without_tokenizers", "tokenizer"),
-    ("initial_weights=official new_generator=True vocab=vocab.txt", "initial_weights"),
-    ("initial_weights=mini_5_100.0%.pth base_run_name=mini resume=False", "mini_5")])
-def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, message):
-    for part in ("generator", "discriminator"):
-        shutil.copytree("pair/generator", f"twice/{part}")
-        shutil.copytree(f"pair/{part}", f"without_tokenizers/{part}", ignore=shutil.ignore_patterns("tokenizer*"))
-    shutil.rmtree("datasets")
-    with pytest.raises(UserError, match=message):
-        continue_from(*overrides.split())
-    assert not Path("datasets").exists() and not Path("checkpoints/pretrain/next_5").exists()

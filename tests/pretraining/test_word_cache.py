@@ -14,24 +14,19 @@ from transformers import PreTrainedTokenizerFast
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, tokenizer_from_tokens
 
-SPACES = list(" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
-REMOVED = list(
-    "\0\x01\x7f\x80\x9f\xad\u0600\u180e\u200b\u200c\u200d\u200e\u202e\u2060\ufeff\ufffd\ufffe\uffff\U000e0001\U000e0041"
-)
-MARKS = list(
-    "\u0300\u0301\u0307\u0308\u030a\u0323\u0327\u0338\u0345\u034f\u0591\u064b\u093c\u0903\u0e31\u0f71\u1ab0\u20d0\u20dd\u3099"
-    "\ufe0f\ufe20\U0001d165\U0001e94a"
-)
-LETTERS = list("abcdeghimnorstzABISTΑΒΣΩαβσςωЖжёЙйіІєאبपक") + list("0179²½٣Ⅷ")
-ACCENTED = list("éÉåÅ\u212b\u2126\u212aïİıßẞſﬁŉǅǰΐΆάḍ̇ṩÇçñửỗクプガが")
-HANGUL = list("각갛힣\u1100\u1112\u1161\u1175\u11a8\u11c2\ua960\ud7b0\ud7fb")
-CJK = list(
-    "一丁国龥\u9fff\u3400\u4dbf\uf900\ufa0e\ufaff\U00020000\U0002a6df\U0002a700\U0002b740\U0002b820\U0002b920\U0002f800\U0002fa1d"
-    "々〇ー、。「」"
-)
-PUNCTUATION = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + list("¡§«»¿‐–—‘’“”…‰′⁄、。・！，－．／［］＿�․·;")
-OTHER = ["👩‍👩‍👧", "👍🏽", "🇩🇪", "❤️", "1️⃣", "\U0001f9ff", "€", "©", "™", "∑", "√", "→", "𝐀", "𝒷", "ﷺ", "ﬃ", "㎏", "①",
-         "\ud7ff", "\ue000", "\uf8ff", "\U0010ffff", "\U000f0000", "\u0378", "\u2fe0"]
+SPACES = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+REMOVED = ("\0\x01\x7f\x80\x9f\xad\u0600\u180e\u200b\u200c\u200d\u200e\u202e\u2060\ufeff\ufffd\ufffe\uffff\U000e0001"
+           "\U000e0041")
+MARKS = ("\u0300\u0301\u0307\u0308\u030a\u0323\u0327\u0338\u0345\u034f\u0591\u064b\u093c\u0903\u0e31\u0f71\u1ab0\u20d0"
+         "\u20dd\u3099\ufe0f\ufe20\U0001d165\U0001e94a")
+LETTERS = "abcdeghimnorstzABISTΑΒΣΩαβσςωЖжёЙйіІєאبपक0179²½٣Ⅷ"
+ACCENTED = "éÉåÅ\u212b\u2126\u212aïİıßẞſﬁŉǅǰΐΆάḍ̇ṩÇçñửỗクプガが"
+HANGUL = "각갛힣\u1100\u1112\u1161\u1175\u11a8\u11c2\ua960\ud7b0\ud7fb"
+CJK = ("一丁国龥\u9fff\u3400\u4dbf\uf900\ufa0e\ufaff\U00020000\U0002a6df\U0002a700\U0002b740\U0002b820\U0002b920\U0002f800"
+       "\U0002fa1d々〇ー、。「」")
+PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡§«»¿‐–—‘’“”…‰′⁄、。・！，－．／［］＿�․·;"
+OTHER = ("👩‍👩‍👧 👍🏽 🇩🇪 ❤️ 1️⃣ \U0001f9ff € © ™ ∑ √ → 𝐀 𝒷 ﷺ ﬃ ㎏ ① \ud7ff \ue000 \uf8ff \U0010ffff \U000f0000 \u0378 "
+         "\u2fe0").split()
 TEXTS = ["[MASK]", "[CLS]", "[UNK]", "[ CLS ]", "[mask]", "[MASK", "MASK]", "##s", "##", "the", "The", "don't", "  "]
 LONG = [character * n for character in ("a", "é", "Σ", "e\u0301", "\u0301", "一", "-", "\U0001f9ff")
         for n in (63, 64, 65, 99, 100, 101, 199, 200, 201, 300)]

@@ -77,7 +77,6 @@ def corpora(machine):
     """The Machine, and the three corpora on the hub."""
     machine.hub.commit(f"datasets/{OPENWEBTEXT}", hub_repositories.openwebtext())
     machine.hub.commit(f"datasets/{WIKIPEDIA}", hub_repositories.wikipedia())
-    machine.hub.commit(f"datasets/{BOOKCORPUS}", {"README.md": b"", "bookcorpus.py": b"raise RuntimeError"})
     machine.hub.commit(f"datasets/{BOOKCORPUS}", hub_repositories.bookcorpus(), PARQUET_BRANCH)
     return machine
 

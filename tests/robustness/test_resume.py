@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import tiny_pretraining
 from fastai.callback.core import Callback
-from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, tensorboard_events, weights
+from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, weights
 
 import pretrain
 from _utils.errors import UserError
@@ -174,17 +174,6 @@ def test_run_cannot_be_trained_by_two_processes_at_once(workplace):
         with pytest.raises(UserError, match="Another process"):
             run("steps=1")
     run("steps=1")
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_tensorboard_shows_each_step_once(workplace, stop_after, is_killed):
-    stop_after(9)
-    with pytest.raises(Stopped):
-        run("logger=tensorboard")
-    if is_killed:  # before the newest checkpoint was saved
-        os.replace(FOLDER / "mini_5/resume_before.pth", FOLDER / "mini_5/resume.pth")
-    run("logger=tensorboard")
-    assert [event.step for event in tensorboard_events().Scalars("train/gen_loss")] == list(range(1, 17))
 
 
 def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace):

@@ -23,15 +23,13 @@ from transformers import (
 )
 
 import finetune  # noqa: F401  defines the base case of a task
-import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
 from _utils.errors import UserError
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
-from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.tagging import Tagging
@@ -163,25 +161,3 @@ def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
                                        (load_checkpoint(path), "classifier", "text-classification", "0.875")):
         card = exported_card(content, tmp_path, part)
         assert shown in card.text and card.data.pipeline_tag == task and "secret" not in card.content
-
-
-VARIANTS = {  # {settings of pretrain.py: {part in the checkpoint: what its card says}}
-    "objective=mlm": {"generator": "masked language modelling"},
-    "objective=electra_15": {"discriminator": "at the masked positions only"},
-    "objective=replace_mlm": {"generator": "Replace MLM"},
-    "objective=all_tokens_mlm": {"generator": "All-Tokens MLM"},
-    "objective=two_stage": {"generator": "in two stages", "discriminator": "in two stages"},
-    "objective=adversarial": {"generator": "reinforcement learning", "discriminator": "adversarial"},
-    "uniform_generator=True": {"discriminator": "uniformly drawn"}}
-
-
-@pytest.mark.parametrize("setting", VARIANTS)
-def test_a_card_names_the_objective(small_tokenizer, tmp_path, setting):
-    """Also that of the classifier that was finetuned from it."""
-    c, path = complete(pretrain.c.override(["size=tiny", "steps=4", setting])), tmp_path / "run_5_50.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    for part, text in VARIANTS[setting].items():
-        assert text in exported_card(load_checkpoint(path), tmp_path, part).text
-    of_pretraining = {"pretrained_checkpoint": str(path), "objective": load_pretrained(str(path), "tiny").objective}
-    classifier, _ = finetuned(tmp_path, path, **of_pretraining)
-    assert text in exported_card(load_checkpoint(classifier), tmp_path, "classifier").text

@@ -11,9 +11,6 @@ from _utils.config import complete
 from _utils.errors import UserError
 from _utils.runs.checkpoints import save_pretrained
 from benchmarks.replaced_tokens import (
-    corrupt,
-    examples_of,
-    load_generator,
     replaced_scores,
 )
 
@@ -36,12 +33,6 @@ def two_runs(workplace, small_tokenizer):
     """The configuration of a.pth; a.pth and b.pth have different generators and discriminators."""
     checkpoint("b.pth", small_tokenizer, 2)
     return checkpoint("a.pth", small_tokenizer, 1)
-
-
-def corrupted(generator="a.pth", held_out=True, rows=None, mask_prob=.15, seed=0, **settings):
-    """The CorruptedText of text.txt, as the command makes it."""
-    c, network, hf_tokenizer = load_generator(generator, ["text.txt"], mask_prob, seed, **settings)
-    return corrupt(examples_of(c, held_out, rows), network, hf_tokenizer, c)
 
 
 # Scores
@@ -70,17 +61,6 @@ def test_scores_equal_those_of_sklearn_on_the_concatenated_tokens(tokens):
 
 
 # The corrupted text
-
-
-def test_samples_replace_only_masked_tokens(two_runs):
-    text = corrupted(held_out=False, rows=60, seed=4)
-    assert text.input_ids[~text.is_masked].equal(text.original_ids[~text.is_masked])
-    assert text.is_replaced.equal(text.input_ids != text.original_ids)
-    assert (text.is_masked & ~text.is_replaced).any()  # correct samples count as original
-    assert not (text.is_masked & ~text.is_token).any() and .1 < text.is_masked.sum() / text.is_token.sum() < .2
-    other = corrupted("b.pth", held_out=False, rows=60, seed=4)
-    assert other.is_masked.equal(text.is_masked)
-    assert not other.input_ids.equal(text.input_ids)  # the generator draws them
 
 
 # Comparing discriminators

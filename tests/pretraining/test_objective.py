@@ -1,15 +1,12 @@
 """Masking, slots, sampling and loss."""
 import pytest
 import torch
-import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from torch import nn
 
 from pretrain import (
-    ELECTRALoss,
-    ELECTRAOutput,
     MaskedLMCallback,
     mask_tokens,
     sample,
@@ -72,22 +69,3 @@ def test_the_callback_masks_the_batches_of_any_learner():
     with learn.no_bar(), learn.no_logging():
         learn.fit(1)
     assert len(seen) == 4 and all(len(x) == 4 and (x[0] == 4).any() for x in seen)  # [MASK]
-
-
-def prediction():
-    """A random output and its labels."""
-    inputs = batch(8, 32, 50)
-    _, labels, chosen = mask_tokens(inputs, 4, 50, SPECIAL)
-    disc_logits, logits = torch.randn(8, 32), torch.randn(int(chosen.sum()), 50)
-    return ELECTRAOutput(logits, inputs, disc_logits, chosen & (disc_logits > .5), inputs != 0, chosen), labels
-
-
-def test_loss_is_mean_over_masked_tokens_plus_50_times_mean_over_all_tokens():
-    """Without masked tokens, the first mean is 0."""
-    pred, labels = prediction()
-    masked, tokens = pred.is_mlm_applied, pred.attention_mask
-    gen = F.cross_entropy(pred.mlm_gen_logits, labels[masked])
-    disc = F.binary_cross_entropy_with_logits(pred.disc_logits[tokens], pred.is_replaced[tokens].float())
-    assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
-    without_masks = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:0], is_mlm_applied=torch.zeros_like(masked))
-    assert float(ELECTRALoss()(without_masks, labels)) == pytest.approx(float(50 * disc), rel=1e-5)

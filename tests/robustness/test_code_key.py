@@ -4,8 +4,6 @@ each run.
 import re
 import shutil
 
-import jupytext
-import nbformat
 import pytest
 
 from _utils.commands.export_notebooks import SCRIPTS
@@ -17,17 +15,11 @@ both_scripts = pytest.mark.parametrize("script", SCRIPTS.values())
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, repo):
-    """A copy of both scripts and of a module; each script has a notebook with the same cells and one that only
-    explores.
-    """
+    """A copy of both scripts and of a module."""
     monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/runs/files.py"))
     (tmp_path / "_utils").mkdir()
-    shutil.copy(repo / "_utils/optim.py", tmp_path / "_utils/optim.py")
-    for notebook, script in SCRIPTS.items():
-        shutil.copy(repo / script, tmp_path / script)
-        content = jupytext.read(repo / script)
-        content.cells.append(nbformat.v4.new_code_cell("print('explore')", metadata={"tags": [files.EXPLORING]}))
-        nbformat.write(content, tmp_path / notebook)
+    for name in ("_utils/optim.py", *SCRIPTS.values()):
+        shutil.copy(repo / name, tmp_path / name)
     return tmp_path
 
 
@@ -60,17 +52,6 @@ def test_code_counts(project, script, old, new):
     before = key(script)
     edit(project / script, old, new)
     assert key(script) != before
-
-
-@pytest.mark.parametrize("notebook, script", SCRIPTS.items())
-def test_a_notebook_has_the_key_of_its_script_and_is_not_changed_by_exploring(project, notebook, script):
-    before = key(script)
-    assert key(notebook) == before
-    content = nbformat.read(project / notebook, as_version=4)
-    content.cells[-1].source = "print('explore more')"
-    content.cells.append(nbformat.v4.new_markdown_cell("Results"))
-    nbformat.write(content, project / notebook)
-    assert key(notebook) == before
 
 
 def test_modules_count_and_files_may_be_missing(project):

@@ -2,7 +2,6 @@
 import contextlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -45,10 +44,9 @@ import sys
 from _utils.text.examples import prepare_examples
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer
-source, vocab, cache = sys.argv[1:]
+source, cache = sys.argv[1:]
 corpus = load_documents(source, cache)
-hf_tokenizer = load_tokenizer(int(vocab) if vocab.isdigit() else vocab, [corpus], cache)
-print(len(prepare_examples(corpus, hf_tokenizer, 128, 0, cache, num_proc=2)))
+print(len(prepare_examples(corpus, load_tokenizer(8192, [corpus], cache), 128, 0, cache, num_proc=2)))
 """
 
 
@@ -76,23 +74,6 @@ def peak_memory(command, cwd):
     return peak
 
 
-def prepare(source, vocab, repo, folder):
-    """The peak memory of preparing the examples of a source."""
-    return peak_memory([sys.executable, "-c", PREPARE, str(source), str(vocab), str(folder / "cache")], repo)
-
-
-@needs_proc
-def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_path):
-    shard, peaks = min((shared / "data/wikipedia").glob("*.parquet")), []
-    for copies in (1, 6):
-        folder = tmp_path / str(copies)
-        folder.mkdir()
-        for i in range(copies):
-            shutil.copy(shard, folder / f"{i}.parquet")
-        peaks.append(prepare(folder, shared / "data/vocab.txt", repo, folder))
-    assert peaks[1] < 2e9 and peaks[1] < peaks[0] * 1.1
-
-
 @needs_proc
 @pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
 def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp_path, n, size):
@@ -101,4 +82,5 @@ def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp
     text = "\n".join(line for line in "\n".join(chapters).split("\n") if line.strip())
     document = (text * (size // len(text) + 1))[:size]
     (tmp_path / "text.txt").write_text("\n\n".join([document] * n))
-    assert prepare(tmp_path / "text.txt", 8192, repo, tmp_path) < 1.5e9
+    command = [sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), str(tmp_path / "cache")]
+    assert peak_memory(command, repo) < 1.5e9

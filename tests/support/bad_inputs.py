@@ -299,6 +299,15 @@ add("_utils glue_submission", {
 })
 add("_utils glue_results", {"no runs": ("", "No finished run.*python finetune.py"),
                             "an unknown group": ("nobody", "'nobody'.*g", {SCORES: copy_of("scores.jsonl")})})
+add("_utils minimal_pairs", {
+    "no checkpoint": ("missing.pth pairs.jsonl", "'missing.pth'", {"pairs.jsonl": '{"sentence_good": "a"'}),
+    "broken JSON": ("model.pth pairs.jsonl", "pairs.jsonl, line 1", {"pairs.jsonl": '{"sentence_good": "a"'}),
+    "a missing key": ("model.pth pairs.jsonl", "sentence_bad", {"pairs.jsonl": '{"sentence_good": "a", "bad": "b"}'}),
+})
+add("_utils replaced_tokens", {
+    "no text": ("model.pth --generator model.pth --text missing.txt", "missing.txt"),
+    "a wrong share": ("model.pth --generator model.pth --text text.txt --mask_prob 2", "mask_prob: 2"),
+})
 add("_utils export_notebooks", {"another folder": ("", "Cannot read Pretrain.ipynb.*root folder")})
 add(
     "benchmarks.pretraining",

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from _utils.__main__ import main
-from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
 from benchmarks.minimal_pairs import accuracy_by_paradigm, read_pairs, score
 
@@ -98,15 +97,3 @@ def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, b
     assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
     expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))
     assert table["fresh_0_100.0%"].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("content, arguments, message", [
-    ("", "missing.pth blimp", "missing.pth"), ("", "blimp --csv checkpoints", "checkpoints"),
-    ("", "pairs.jsonl", "pairs.jsonl"), ('{"sentence_good": "a"', "pairs.jsonl", "line 1"),
-    ('{"sentence_good": "a", "bad": "b"}', "pairs.jsonl", "sentence_bad"),
-    (json.dumps(pair("words " * 600, "b")), "pairs.jsonl", "512 positions")])
-def test_invalid_arguments_and_files_raise_and_write_nothing(fresh_checkpoint, blimp, content, arguments, message):
-    Path("pairs.jsonl").write_text(content)
-    with pytest.raises(UserError, match=message):
-        main(["minimal_pairs", str(fresh_checkpoint), *arguments.split()])
-    assert not Path("checkpoints").exists()

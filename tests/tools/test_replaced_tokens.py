@@ -8,7 +8,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
-from _utils.errors import UserError
 from _utils.runs.checkpoints import save_pretrained
 from benchmarks.replaced_tokens import (
     replaced_scores,
@@ -73,13 +72,3 @@ def test_the_command_prints_one_table(two_runs, capsys):
 
 
 # Errors
-
-@pytest.mark.parametrize("arguments, message", [
-    ("a.pth --generator a.pth --text none.txt", "none.txt"),
-    ("a.pth --generator a.pth --text text.txt --rows 99999", "rows: 99999"),
-    ("a.pth --generator a.pth --text text.txt --mask_prob 2", "mask_prob: 2"),
-    ("a.pth --generator second.pth --text text.txt", "replace_mlm")])
-def test_wrong_arguments_raise(two_runs, small_tokenizer, arguments, message):
-    checkpoint("second.pth", small_tokenizer, 1, "objective=replace_mlm")
-    with pytest.raises(UserError, match=message):
-        main(["replaced_tokens", *arguments.split()])

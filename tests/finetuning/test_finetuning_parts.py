@@ -74,7 +74,6 @@ def test_training_batches_contain_every_row_once_with_rows_of_similar_length_tog
     set_seed(1)
     batches, lengths = list(learn.dls.train), data.train.lengths
     assert sum(len(ids) for ids, *_ in batches) == len(data.train) == 6000 and batches[0][0].shape[1] == lengths.max()
-    in_file_order = sum(32 * max(lengths[i:i + 32]) for i in range(0, 6000, 32))
-    assert sum(ids.numel() for ids, *_ in batches) - lengths.sum() < .5 * (in_file_order - lengths.sum())
+    assert sum(ids.numel() for ids, *_ in batches) < 1.1 * lengths.sum()  # hardly any padding
     set_seed(2)
     assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])

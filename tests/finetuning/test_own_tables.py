@@ -23,8 +23,8 @@ def loaded(train="a.jsonl", name="t", **given):
     return load_own_task(complete_own_task({"name": name, "train": train, **given}))
 
 
-def write(path, content):
-    Path(path).write_text(content, encoding="utf-8", newline="")
+def write(path, content, encoding="utf-8"):
+    Path(path).write_text(content, encoding, newline="")
     return path
 
 
@@ -334,76 +334,74 @@ def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, content):
 
 SPAN = '{"text": "Anna left", "label": %s}\n'
 BAD_FILES = [
-    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, "line 4: 1 columns instead of 2"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", {}, "line 4: 3 columns instead of 2"),
-    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", {}, "line 3: 1 columns instead of 2"),
-    ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', {}, "line 5: .*'text' contains ''"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, "line 4: .*'label' contains ''.* x, y"),
-    ("a.csv", 'text,label\n"one"s,x\n', {}, "line 2 .*CSV"),
-    ("a.csv", 'text,label\none,x\n"two,y\n', {}, "line 3 .*CSV"),
-    ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", {}, "line 3 .*UTF-8"),
-    ("a.csv", "a,b,label\n1,2,3\n", {}, "a, b, label.*'text'"),
-    ("a.csv", "text,label\none,x\n", {"label": "stars"}, "'stars' .*text, label"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, "99 .*0x"),
-    ("a.csv", "text,label\n", {}, "no rows"),
-    ("a.csv", "", {}, ""),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", {}, "line 21: .*'n/a'"),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", {}, "line 21: .*'inf'"),
-    ("a.csv", "text,label\na b,A B\nc d\n", {"kind": "tagging"}, "line 3: 1 columns instead of 2"),
-    ("a.csv", "text,label\n" + "one,1.5\n" * 9, {"kind": "regression"}, "1.5"),
-    ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", {"text": "text"}, "'label'"),
-    ("a.csv", "text,x,y\n" + "one,0,1\n" * 30 + "two,2,0\n", {"label": ["x", "y"]}, "line 32: .*'x' contains '2'"),
-    ("a.csv", "text,label\n" + "one,['x']\n" * 20 + "two,['x'\n", {}, "line 22: .*'label'"),
-    ("a.csv", "text,label\n" + "one,[1. 0. 0.]\n" * 9, {}, "line 2: .*label"),
-    ("a.jsonl.gz", "", {}, "compressed"),
-    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9}, "0.9 .*2 'groups'"),
-    ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, {"groups": "group", "dev": .2}, "1 'groups'"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"}, "class_weights='balanced'"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "positive='2'"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"positive": "z"}, "positive='z' .*x, y"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, "metrics='bleu'"),
-    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, "metrics='f1' .*accuracy, macro_f1"),
-    ("a.csv", "text,label\none,\ntwo,\n", {}, "labels"),
-    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, "line 2 .*JSON"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, "line 2: .*'text' contains 5"),
-    ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, "line 1 .*surrogates"),
-    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"},
-     "line 2: .* contains 3"),
-    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, "line 1: .*words"),
-    ("a.jsonl", SPAN % '[[0, 99, "PER"]]' * 20, {}, "line 1: .*99"),
-    ("a.jsonl", SPAN % '[[3, 1, "PER"]]' * 20, {}, "line 1: .*3, 1"),
-    ("a.jsonl", SPAN % '[["a", "b"]]' * 20, {}, "line 1: "),
-    ("a.jsonl", SPAN % '[[0, 4, ["PER", "ORG"]]]' * 20, {}, "line 1: "),
-    ("a.jsonl", SPAN % '[{"from": 0, "to": 4}]' * 20, {}, "line 1: "),
-    ("a.txt", "one O\ntwo\n\n", {}, "line 2: 1 columns instead of 2"),
-    ("a.txt", "% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3, {}, "line 1: 6 columns instead of 3"),
-    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, "A, B.*B-NP"),
-    ("a.txt", "one A\ntwo B\n", {"scheme": "iob2"}, "scheme='iob2'"),
-    ("a.txt", "one N A\ntwo N B\n", {"text": [0, 1]}, "'text'.* 0, 1"),
-    ("a.parquet", "text", {}, "parquet"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", "line 4: 1 columns instead of 2"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", "line 4: 3 columns instead of 2"),
+    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", "line 3: 1 columns instead of 2"),
+    ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', "line 5: .*'text' contains ''"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", "line 4: .*'label' contains ''.* x, y"),
+    ("a.csv", 'text,label\n"one"s,x\n', "line 2 .*CSV"),
+    ("a.csv", 'text,label\none,x\n"two,y\n', "line 3 .*CSV"),
+    ("a.csv", "text,label\none,x\ncaf\xe9,y\n", "line 3 .*UTF-8"),
+    ("a.csv", "a,b,label\n1,2,3\n", "a, b, label.*'text'"),
+    ("a.csv", "text,label\none,x\n", "'stars' .*text, label", {"label": "stars"}),
+    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), "99 .*0x"),
+    ("a.csv", "text,label\n", "no rows"),
+    ("a.csv", "", ""),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
+    ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),
+    ("a.csv", "text,label\n" + "one,1.5\n" * 9, "1.5", {"kind": "regression"}),
+    ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", "'label'", {"text": "text"}),
+    ("a.csv", "text,x,y\n" + "one,0,1\n" * 30 + "two,2,0\n", "line 32: .*'x' contains '2'", {"label": ["x", "y"]}),
+    ("a.csv", "text,label\n" + "one,['x']\n" * 20 + "two,['x'\n", "line 22: .*'label'"),
+    ("a.csv", "text,label\n" + "one,[1. 0. 0.]\n" * 9, "line 2: .*label"),
+    ("a.jsonl.gz", "", "compressed"),
+    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", "0.9 .*2 'groups'", {"groups": "group", "dev": .9}),
+    ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, "1 'groups'", {"groups": "group", "dev": .2}),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", "class_weights='balanced'", {"class_weights": "balanced"}),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", "positive='2'", {"positive": "2"}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
+    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy, macro_f1", {"metrics": "f1"}),
+    ("a.csv", "text,label\none,\ntwo,\n", "labels"),
+    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', "line 2 .*JSON"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', "line 2: .*'text' contains 5"),
+    ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', "line 1 .*surrogates"),
+    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', "line 2: .* contains 3", {"kind": "tagging"}),
+    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', "line 1: .*words"),
+    ("a.jsonl", SPAN % '[[0, 99, "PER"]]' * 20, "line 1: .*99"),
+    ("a.jsonl", SPAN % '[[3, 1, "PER"]]' * 20, "line 1: .*3, 1"),
+    ("a.jsonl", SPAN % '[["a", "b"]]' * 20, "line 1: "),
+    ("a.jsonl", SPAN % '[[0, 4, ["PER", "ORG"]]]' * 20, "line 1: "),
+    ("a.jsonl", SPAN % '[{"from": 0, "to": 4}]' * 20, "line 1: "),
+    ("a.txt", "one O\ntwo\n\n", "line 2: 1 columns instead of 2"),
+    ("a.txt", "% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3, "line 1: 6 columns instead of 3"),
+    ("a.txt", "one A\ntwo B\n\nthree B\n", "A, B.*B-NP", {"metrics": "entity_f1"}),
+    ("a.txt", "one A\ntwo B\n", "scheme='iob2'", {"scheme": "iob2"}),
+    ("a.txt", "one N A\ntwo N B\n", "'text'.* 0, 1", {"text": [0, 1]}),
+    ("a.parquet", "text", "parquet"),
 ]
 
 
-@pytest.mark.parametrize("name, content, given, message", BAD_FILES)
-def test_bad_files_are_rejected_with_file_line_and_column(name, content, given, message):
-    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_are_rejected_with_file_line_and_column(case):
+    name, content, message, *given = case
+    write(name, content, "latin-1" if "\xe9" in content else "utf-8")
     with pytest.raises(UserError, match=message) as error:
-        loaded(name, **{"dev": name, **given})
+        loaded(name, **{"dev": name, **dict(*given)})
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("given, message", [
-    ({"train": "a.csv", "lable": "x"}, "'lable'.*'label'"),
-    ({"text": "x"}, "'train'.*.csv"), ({"train": None}, "'train'"),
-    ({"train": "a.xlsx"}, "'a.xlsx'.*.csv"),
-    ({"train": "a.csv", "kind": "ranking"}, "'ranking'.*'classification', 'regression', 'tagging'"),
-    ({"train": "a.csv", "positive": 1}, "positive: 1"), ({"train": "a.csv", "scheme": "BIO"}, "'BIO'.*'bioes'"),
-    ({"train": "a.csv", "dev": "b.csv", "groups": "x"}, "'b.csv'"),
-    ({"train": "rte.csv"}, "'rte'"),
-])
-def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
+@pytest.mark.parametrize("description, message", {
+    "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "'train'.*.csv", "{'train': None}": "'train'",
+    "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv", "{'train': 'a.csv', 'positive': 1}": "positive: 1",
+    "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification', 'regression', 'tagging'",
+    "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",
+    "{'train': 'a.csv', 'dev': 'b.csv', 'groups': 'x'}": "'b.csv'", "{'train': 'rte.csv'}": "'rte'",
+    "[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]": "'a'.*'name'"}.items())
+def test_invalid_descriptions_are_rejected_before_a_file_is_read(description, message):
     with pytest.raises(UserError, match=message):
-        finetune.c.override([f"tasks={given}"])
+        finetune.c.override([f"tasks={description}"])
 
 
 def test_settings_of_own_tasks_are_given_by_name():
@@ -412,5 +410,3 @@ def test_settings_of_own_tasks_are_given_by_name():
     assert complete_finetuning(c).tasks[0]["name"] == "reviews"
     with pytest.raises(UserError, match="'review'.*reviews"):
         complete_finetuning(finetune.c.override([tasks, "task_overrides={'review': {'lr': .1}}"]))
-    with pytest.raises(UserError, match="'a'.*'name'"):
-        finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])

@@ -105,11 +105,11 @@ def test_regression_from_json_lines_to_a_pipeline(start):
     for name, texts in {"train": sentences(120), "new": sentences(10, seed=1)}.items():
         rows = pd.DataFrame({"text": texts, "price": [5000.5 + 10 * len(text) for text in texts]})
         rows.to_json(f"{name}.jsonl", orient="records", lines=True)
-    start(OWN | {"train": "train.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, epochs=2)
+    start(OWN | {"train": "train.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, "keep=best", epochs=2)
     scores, prices = predictions()["prediction"].tolist(), pd.read_json("train.jsonl", lines=True)["price"]
     assert len(scores) == 10 and abs(sum(scores) / 10 - prices.mean()) < 2 * prices.std()
     [row] = Runs()
-    assert list(row["scores"]["validation"]) == ["spearman", "pearson", "rmse", "r2"]
+    assert list(row["scores"]["validation"]) == ["spearman", "pearson", "rmse", "r2"] and row["best_epoch"] in (1, 2)
     assert row["baselines"]["validation"]["rmse"] == pytest.approx(prices.std(), rel=.3)
     found = exported_pipeline("text-classification")(sentences(10, seed=1))
     assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
@@ -155,13 +155,6 @@ def test_the_weights_of_the_best_epoch_are_restored_the_first_of_equal_ones(scor
         keep.after_epoch()
     keep.after_fit()
     assert keep.best_epoch == best == model.weight.item()
-
-
-def test_r2_of_one_row_is_a_number(start):
-    write_csv("train.csv", ("text", "label"), [(text, len(text) / 4) for text in sentences(40)])
-    write_csv("dev.csv", ("text", "label"), [("the text", 1.5)])
-    results = start(OWN | {"dev": "dev.csv", "metrics": ["r2", "pearson"]}, "keep=best", epochs=2)
-    assert results.scores.loc["mine", "best"] == 0. and Runs()[0]["best_epoch"] == 1
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])

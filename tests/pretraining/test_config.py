@@ -77,21 +77,21 @@ def test_an_override_changes_only_its_key_and_has_the_type_of_the_key(config, ar
 
 # {an invalid argument: what its message contains besides key and value}
 INVALID_PRETRAINING = {
-    "sise=base": ["'size'"], "--steps=100": ["'steps'"], "steps": ["key=value"], "size=huge": ["'small'", "'base'"],
-    "quickstart=1": ["True or False"], "device=gpu": ["'cuda'"], "base_run_name=runs/first": ["without /"],
-    "revisions={'docs': 'main'}": ["openwebtext"], "vocab=100": ["200"], "milestones=50,0": ["above 0"],
-    "steps=1.5": ["an integer"], "lr=fast": ["a number above 0"], "max_length=1024": ["512"],
-    "mask_prob=15": ["between 0 and 1"]}
+    "sise=base": "'size'", "--steps=100": "'steps'", "steps": "key=value", "size=huge": "'small'",
+    "quickstart=1": "True or False", "device=gpu": "'cuda'", "base_run_name=runs/first": "without /",
+    "revisions={'docs': 'main'}": "openwebtext", "vocab=100": "200", "milestones=50,0": "above 0",
+    "steps=1.5": "an integer", "lr=fast": "a number above 0", "max_length=1024": "512",
+    "mask_prob=15": "between 0 and 1"}
 INVALID_FINETUNING = {
-    "lr=1e-4": ["task_overrides"], "task=rte": ["'tasks'"], "tasks=cola,sst": ["sst2"], "seeds=a,b": ["integers"],
-    "end=0": ["an integer"], "th_run=best": ["a list of runs"], "task_overrides={'rte': {'size': 3}}": ["'epochs'"],
-    "task_overrides={'rte': {'lr': -1}}": ["'lr'"]}
+    "lr=1e-4": "task_overrides", "task=rte": "'tasks'", "tasks=cola,sst": "sst2", "seeds=a,b": "integers",
+    "end=0": "an integer", "th_run=best": "a list of runs", "task_overrides={'rte': {'size': 3}}": "'epochs'",
+    "task_overrides={'rte': {'lr': -1}}": "'lr'"}
 
 
 @pytest.mark.parametrize("config, argument, expected", for_both(INVALID_PRETRAINING, INVALID_FINETUNING))
 def test_an_invalid_override_raises_with_key_value_and_choices(config, argument, expected):
     key, _, value = argument.partition("=")
-    assert_raises([key, value if key in config else "", *expected], config.override, [argument])
+    assert_raises([key, value if key in config else "", expected], config.override, [argument])
 
 
 def test_keys_are_checked_when_set_and_in_the_first_cell():
@@ -152,18 +152,17 @@ def test_values_that_are_not_set_follow_from_recipe_and_quickstart(arguments, ex
 
 # {arguments: fragments of the message}
 CONTRADICTIONS = {
-    "micro_batch=32 bs=16": ["micro_batch=32", "bs=16"],
-    "size=tiny warmup_steps=3001": ["warmup_steps=3001", "steps=3000"],
-    "steps=100 minutes=10": ["steps=100", "minutes=10"],
-    "steps=100 stop_at=101": ["stop_at=101", "steps=100"],
-    "initial_weights=google/electra-small-discriminator generator_layers=.5": ["initial_weights=", "generator_layers="],
-    "vocab=mine/tokenizer cased=True": ["cased=True", "vocab='mine/tokenizer'"],
+    "micro_batch=32 bs=16": "micro_batch=32 bs=16",
+    "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",
+    "steps=100 minutes=10": "steps=100 minutes=10",
+    "steps=100 stop_at=101": "stop_at=101 steps=100",
+    "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
+    "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }
 CONTRADICTIONS_OF_FINETUNING = {
-    "start=3 end=3": ["start=3", "end=3"], "seeds=1,2 end=3": ["seeds", "2 entries"],
-    "tasks=cola th_run={'rte':1}": ["th_run", "'rte'", "cola"],
-    "task_overrides={'nli':{'lr':1}}": ["task_overrides", "'nli'", "mnli"],
-    "freeze=True wsc_trick=True": ["freeze=True", "wsc_trick=True"],
+    "start=3 end=3": "start=3 end=3", "seeds=1,2 end=3": "seeds 2",
+    "tasks=cola th_run={'rte':1}": "th_run 'rte' cola", "task_overrides={'nli':{'lr':1}}": "task_overrides 'nli' mnli",
+    "freeze=True wsc_trick=True": "freeze=True wsc_trick=True",
 }
 
 
@@ -171,7 +170,7 @@ CONTRADICTIONS_OF_FINETUNING = {
     *((completed, *item) for item in CONTRADICTIONS.items()),
     *((finetuning, *item) for item in CONTRADICTIONS_OF_FINETUNING.items())])
 def test_contradicting_values_raise_with_both_keys(derive, arguments, expected):
-    assert_raises(expected, derive, *arguments.split())
+    assert_raises(expected.split(), derive, *arguments.split())
 
 
 @pytest.mark.parametrize("arguments, expected", {
@@ -187,12 +186,12 @@ def test_derived_values_of_finetuning(arguments, expected):
 
 
 @pytest.mark.parametrize("name, size, arguments, expected", [
-    ("a.pth", "small", [], ("small", 128)), ("a.pth", "base", [], ("base", 512)),
-    ("a.pth", "small", ["max_length=64", "size=base"], ("base", 64)), ("some/model", "small", [], ("small", 512)),
+    ("a.pth", "small", "", ("small", 128)), ("a.pth", "base", "", ("base", 512)),
+    ("a.pth", "small", "max_length=64 size=base", ("base", 64)), ("some/model", "small", "", ("small", 512)),
 ])
 def test_size_and_length_follow_from_the_checkpoint(name, size, arguments, expected):
     model = SimpleNamespace(base_model=None, config=SimpleNamespace(max_position_embeddings=512))
-    config = for_checkpoint(finetuning(*arguments), SimpleNamespace(name=name, size=size, model=model))
+    config = for_checkpoint(finetuning(*arguments.split()), SimpleNamespace(name=name, size=size, model=model))
     assert (config.size, config.max_length) == expected
 
 

@@ -14,7 +14,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.networks.build import build_network, count_layers, layer_groups
+from _utils.networks.build import count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
 from _utils.optim import Lamb
 from _utils.recipes import RECIPES
@@ -35,11 +35,6 @@ run = partial(tiny_pretraining.run, "steps=10", "bs=4", resume=True)
 def workplace(workplace):
     """A working directory with real text: the documentation of Python."""
     Path("text.txt").write_text("\n\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items())[:60]))
-
-
-def network(part, name):
-    with torch.device("meta"):
-        return build_network(part, getattr(RECIPES[name], part).config(100))
 
 
 def assert_exported_and_loaded(name, model):
@@ -80,14 +75,6 @@ def test_mini_keeps_its_rotary_positions(small_tokenizer):
         angles = network.encoder.embed_positions.weight
         torch.testing.assert_close(angles[3, :2], torch.tensor([3., 3 / 10_000 ** (1 / 32)]).sin())
         assert not angles.requires_grad
-
-
-@pytest.mark.parametrize("generator_of, discriminator_of, tying, fragment", [
-    ("small", "small", "embeddings+projection", "projection.bias"),
-    ("bert_tiny", "alectra_tiny", "embeddings+encoder", "projection")])
-def test_tying_networks_that_do_not_match_raises(generator_of, discriminator_of, tying, fragment):
-    with pytest.raises(UserError, match=fragment):
-        pretrain.tie(network("generator", generator_of), network("discriminator", discriminator_of), tying)
 
 
 @pytest.mark.parametrize("generator, discriminator", [

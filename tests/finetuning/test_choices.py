@@ -59,7 +59,6 @@ def test_a_row_without_all_choices_is_skipped_or_an_error_if_there_are_many(opti
 
 @pytest.mark.parametrize("given, message", [
     ({}, "'choices'"), ({"choices": "d"}, "'d'"), ({"choices": "a"}, "lists"),
-    ({"choices": ["a", "b", "c"], "class_weights": "balanced"}, "'class_weights'"),
     ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),
     ({"choices": ["a", "b"]}, "0, 1"), ({"choices": ["a", "b"], "kind": "tagging"}, "'choices' needs 'kind'")])
 def test_what_does_not_fit_is_an_error(given, message):
@@ -107,11 +106,3 @@ def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):
     with torch.no_grad():
         logits = exported(**{name: tensor[None] for name, tensor in inputs.items()}).logits
     torch.testing.assert_close(logits.softmax(-1)[0], torch.tensor(found.probabilities[0]), atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("choices, label", [(ENDINGS, "nonsense"), ("xyx", "x")])
-def test_a_label_that_is_no_text_of_one_choice_is_named(choices, label):
-    write_table("train.csv", ENDINGS)
-    write_csv("dev.csv", ("text", *"abc", "label"), [("text", *ENDINGS, ENDINGS[0]), ("text", *choices, label)])
-    with pytest.raises(UserError, match=f"line 3: .*'label' contains '{label}'"):
-        loaded(train="train.csv", dev="dev.csv", choices=["a", "b", "c"])

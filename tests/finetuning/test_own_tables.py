@@ -367,7 +367,8 @@ BAD_FILES = [
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', "line 2 .*JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', "line 2: .*'text' contains 5"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', "line 1 .*surrogates"),
-    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', "line 2: .* contains 3", {"kind": "tagging"}),
+    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', "line 2: .* contains 3",
+     {"kind": "tagging"}),
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', "line 1: .*words"),
     ("a.jsonl", SPAN % '[[0, 99, "PER"]]' * 20, "line 1: .*99"),
     ("a.jsonl", SPAN % '[[3, 1, "PER"]]' * 20, "line 1: .*3, 1"),
@@ -393,8 +394,9 @@ def test_bad_files_are_rejected_with_file_line_and_column(case):
 
 
 @pytest.mark.parametrize("description, message", {
-    "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "'train'.*.csv", "{'train': None}": "'train'",
-    "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv", "{'train': 'a.csv', 'positive': 1}": "positive: 1",
+    "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "'train'.*.csv",
+    "{'train': None}": "'train'", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
+    "{'train': 'a.csv', 'positive': 1}": "positive: 1",
     "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification', 'regression', 'tagging'",
     "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",
     "{'train': 'a.csv', 'dev': 'b.csv', 'groups': 'x'}": "'b.csv'", "{'train': 'rte.csv'}": "'rte'",

@@ -112,19 +112,6 @@ def test_tables_of_questions_are_read(folder, name):
         loaded(name, kind=None)
 
 
-@pytest.mark.parametrize("name, content, message", [
-    ("a.jsonl", '{"context": "a", "question": "b", "answers": []}\n{"context": "a"', "a.jsonl, line 2"),
-    ("a.json", '{"context": "a", "question": "b", "answers": {"text": ["a"]}}', "answer_start"),
-    ("a.json", '{"context": null, "question": "b", "answers": []}', "a.json"),
-    ("a.json", '[{"context": "a", "answers": []}]', "qas"),
-    ("a.csv", "id,context,question,answers\n1,a,b,{}", "a.csv"),
-    ("a.parquet", "PAR1", "a.parquet")])
-def test_unreadable_tables_raise(folder, name, content, message):
-    Path(name).write_text(content)
-    with pytest.raises(UserError, match=message):
-        loaded(name)
-
-
 # Contexts without text
 
 @pytest.mark.parametrize("context", ["", " \n", "\u200b", "\u0301", "\u00a0\u3000"])

@@ -11,7 +11,7 @@ from _utils.finetuning.results import (
     report,
     summarize,
 )
-from _utils.finetuning.runs import SCORES, Runs, add_run, score
+from _utils.finetuning.runs import Runs, add_run
 from _utils.tasks.glue import FINETUNED_TASKS, TASKS
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
@@ -27,17 +27,6 @@ def row(task, run, value, group="g", **more):
 def runs(*rows, group="g"):
     """The runs of a group."""
     return Runs(rows).of(group)
-
-
-def test_the_latest_row_of_a_run_counts_and_a_truncated_line_of_a_killed_run_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert Runs() == []
-    for value in (50., 60.):
-        add_run(row("cola", 0, value))
-    with SCORES.open("a") as file:
-        file.write('{"group": "g", "task": "co')
-    add_run(row("cola", 1, 55.))
-    assert [(r["run"], round(score(r))) for r in Runs()] == [(0, 60), (1, 55)]
 
 
 def test_mean_deviation_median_and_best():

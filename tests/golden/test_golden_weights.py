@@ -13,8 +13,7 @@ from recorded import GOLDEN, recorded
 from transformers import AutoModel, AutoTokenizer
 
 from _utils.commands.convert_tf import convert, convert_tf
-from _utils.commands.tf_checkpoint import Variable, open_variables
-from _utils.errors import UserError
+from _utils.commands.tf_checkpoint import Variable
 from _utils.networks.build import PARTS, build_network
 from _utils.recipes import RECIPES
 from _utils.text.vocabulary import SPECIAL_TOKENS
@@ -116,13 +115,3 @@ def test_the_command_writes_a_folder_that_transformers_loads(tmp_path, part):
     for name, value in network.electra.state_dict().items():
         assert loaded[name].equal(value), name
     assert AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
-
-
-@pytest.mark.parametrize("part, lacking", [
-    ("discriminator", "electra/encoder/layer_1/output/dense/bias"), ("generator", "generator_predictions/output_bias")])
-def test_a_missing_variable_is_named(monkeypatch, part, lacking):
-    variables = open_variables(PREFIX)
-    del variables[lacking]
-    monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
-    with pytest.raises(UserError, match=lacking):
-        convert("prefix", part, MICRO)

@@ -51,10 +51,6 @@ def test_a_run_saves_and_exports_the_sum(workplace, batch):
     loaded = load_with_head("out/discriminator", "discriminator").network.eval()
     torch.testing.assert_close(replaced_logits(loaded(ids, attention_mask=mask)), expected, atol=1e-6, rtol=1e-5)
 
-    further = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=1", "lr=1e-9", vocab=None)
-    # tying is that of the checkpoint
-    torch.testing.assert_close(tables(further.model), [of_generator, own], atol=1e-5, rtol=1e-4)
-
 
 @pytest.mark.parametrize("setting", ["objective=adversarial", "objective=replace_mlm", "uniform_generator=True",
                                      "generator={'model_type': 'bert', 'hidden_size': 64, 'num_attention_heads': 2}"])

@@ -10,7 +10,6 @@ from tiny_pretraining import equal_weights, run, weights
 from tokenizer_kinds import sentences
 from transformers import AutoModelForMaskedLM
 
-from _utils.errors import UserError
 from _utils.networks import add_tokens
 from _utils.networks.build import build_network
 from _utils.runs.checkpoints import saved_networks
@@ -50,13 +49,6 @@ def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path
     assert five.convert_ids_to_tokens(range(n, len(five))) == ["antibody", "coronavirus"]
     next(tmp_path.glob("documents_*.arrow")).unlink()  # it is not read again
     assert extended(1).get_vocab() == one.get_vocab()
-
-
-@pytest.mark.parametrize("vocab", [5, 248])
-def test_a_size_that_adds_nothing_raises(small_tokenizer, vocab):
-    assert len(small_tokenizer) == 248
-    with pytest.raises(UserError, match=f"vocab={vocab} .* 248 tokens"):
-        extend_tokenizer(small_tokenizer, vocab)
 
 
 @pytest.mark.parametrize("family, spare", [("electra", 0), ("electra", 7), ("bert", 7), ("deberta", 0)])

@@ -14,17 +14,8 @@ from tiny_pretraining import rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
 
-SETTINGS = [
-    "size=tiny",
-    "datas=text.txt",
-    "vocab=vocab.txt",
-    "seed=5",
-    "bs=8",
-    "micro_batch=2",
-    "max_length=32",
-    "logger=None",
-    "device=cpu",
-]
+SETTINGS = ("size=tiny datas=text.txt vocab=vocab.txt seed=5 bs=8 micro_batch=2 max_length=32 logger=None "
+            "device=cpu").split()
 
 
 @pytest.fixture

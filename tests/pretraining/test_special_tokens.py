@@ -1,12 +1,11 @@
 """Tokenizers with other special tokens than BERT's, without a template, and with tokens that their users added."""
 import json
-import shutil
 
 import numpy as np
 import pytest
 from tiny_pretraining import metrics, run
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoTokenizer
 
 import finetune
 import pretrain
@@ -86,15 +85,6 @@ def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, 
     encoding = encoded(tokenizer, *PAIR)
     assert encoding.ids[0] == tokenizer.cls_token_id and encoding.ids.count(tokenizer.sep_token_id) >= 2
     assert None not in (tokenizer.pad_token, tokenizer.mask_token)
-
-
-def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_path):
-    """transformers would build the family's own tokenizer from its vocabulary. Added special tokens stay special."""
-    shutil.copy(f"{folder}/tokenizer.json", tmp_path)
-    AutoConfig.for_model("electra").save_pretrained(tmp_path)
-    found, expected = load_tokenizer(str(tmp_path)), load_tokenizer(folder)
-    assert encoded(found, TEXT, *PAIR[:1]).ids == encoded(expected, TEXT, *PAIR[:1]).ids
-    assert set(found.all_special_ids) == set(expected.all_special_ids)
 
 
 @pytest.mark.parametrize("is_file", [True, False])

@@ -73,15 +73,10 @@ def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, tex
     assert texts_of("library") == texts_of("capitals") == DOCUMENTS * len(FILES) * len(COMPRESSION)
 
 
-def test_text_column_of_parquet_without_empty_rows(tmp_path, texts_of):
-    pandas.DataFrame({"text": [DOCUMENTS[0], None, "", DOCUMENTS[1]]}).to_parquet(tmp_path / "a.parquet")
-    assert texts_of("a.parquet") == DOCUMENTS
-
-
 LIBRARY = {
     "c.txt": b"third", "a/c[1].txt": b"glob", "a/wiki_00": b'<doc id="1">\nTitle\n\nfirst\n</doc>\n',
     "a/deep/er/b.jsonl.gz": gzip.compress(b'{"text": "second"}'),
-    "d.parquet": pandas.DataFrame({"text": ["fourth"]}).to_parquet(),
+    "d.parquet": pandas.DataFrame({"text": [None, "fourth", ""]}).to_parquet(),
     **dict.fromkeys(("notes.md", "image.png", "wiki_index", ".hidden.txt", ".cache/old.txt"), b"must not be read"),
 }
 

@@ -18,21 +18,11 @@ from tiny_pretraining import FOLDER, rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
 
-PRETRAIN = ["size=tiny", "datas=text.txt", "vocab=300", "seed=5", "base_run_name=run", "steps=24", "bs=8",
-            "max_length=32", "device=cpu", "save_minutes=0", "logger=tensorboard"]
-FINETUNE = [
-    "size=tiny",
-    "pretrained_checkpoint=model.pth",
-    "glue_dir=glue",
-    "tasks=cola,rte",
-    "end=2",
-    "max_length=32",
-    "device=cpu",
-    "logger=None",
-    "group_name=g",
-    "num_workers=0",
-    "task_overrides={'cola': {'epochs': 1, 'rows': 400}, 'rte': {'epochs': 1, 'rows': 400}}",
-]
+PRETRAIN = ("size=tiny datas=text.txt vocab=300 seed=5 base_run_name=run steps=24 bs=8 max_length=32 device=cpu "
+            "save_minutes=0 logger=tensorboard").split()
+FINETUNE = ("size=tiny pretrained_checkpoint=model.pth glue_dir=glue tasks=cola,rte end=2 max_length=32 device=cpu "
+            "logger=None group_name=g num_workers=0 "
+            "task_overrides={'cola':{'epochs':1,'rows':400},'rte':{'epochs':1,'rows':400}}").split()
 VOCABULARY = ("patience network sentence generator discriminator evening river mountain teacher letter winter garden "
               "window music").split()
 

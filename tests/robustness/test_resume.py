@@ -15,7 +15,7 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, wei
 
 import pretrain
 from _utils.errors import UserError
-from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
 from _utils.training import pretraining_run
 from _utils.training.callbacks import Stopped
@@ -174,19 +174,6 @@ def test_run_cannot_be_trained_by_two_processes_at_once(workplace):
         with pytest.raises(UserError, match="Another process"):
             run("steps=1")
     run("steps=1")
-
-
-def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace):
-    run("steps=4", "stop_at=1")
-    path = FOLDER / "mini_5/resume.pth"
-    checkpoint = load_checkpoint(path)
-    for key in ("cased", "documents", "long_lines"):
-        del checkpoint["config"][key]
-    save_checkpoint(checkpoint, path)
-    with pytest.raises(UserError, match="documents='blank_line'.*documents='line'"):
-        run("steps=4", "documents=line")
-    run("steps=4")
-    assert load_checkpoint(path)["step"] == 4
 
 
 def test_a_resumed_run_keeps_its_micro_batch_and_precision(workplace):

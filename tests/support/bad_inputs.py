@@ -122,7 +122,7 @@ def damaged_weights(folder):
 # Pretraining
 
 # a pair has a vocabulary
-CONTINUE = ["size=tiny", "datas=text.txt", "steps=2", "bs=4", "num_workers=0", "device=cpu", "logger=None"]
+CONTINUE = "size=tiny datas=text.txt steps=2 bs=4 num_workers=0 device=cpu logger=None".split()
 PRETRAIN = [*CONTINUE, "vocab=vocab.txt"]
 PAIR = "lr=1e-3 warmup_steps=1 initial_weights="
 add(
@@ -182,17 +182,8 @@ add(
 
 # Finetuning
 
-FINETUNE = [
-    "size=tiny",
-    "pretrained_checkpoint=model.pth",
-    "glue_dir=glue",
-    "tasks=cola",
-    "end=1",
-    "max_length=32",
-    "device=cpu",
-    "logger=None",
-    "group_name=g",
-]
+FINETUNE = ("size=tiny pretrained_checkpoint=model.pth glue_dir=glue tasks=cola end=1 max_length=32 device=cpu "
+            "logger=None group_name=g").split()
 SCORES = "checkpoints/glue/scores.jsonl"
 add("finetune.py", {
     "an unknown key": ("stpes=100", "'stpes'.*size"),

@@ -1,17 +1,9 @@
 """The recorded losses of Google's code against those of pretrain.py."""
-
 import pytest
 
-import benchmarks.finetuning
-import benchmarks.google_curve
-import benchmarks.held_out
-import benchmarks.loader
-import benchmarks.new_tokens
-import benchmarks.preprocessing
-import benchmarks.pretraining
-import benchmarks.starting
 import pretrain
 from _utils.runs import RunFolder
+from benchmarks import google_curve
 
 
 @pytest.mark.slow
@@ -20,11 +12,11 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
 
     Half the learning rate is outside of it at step 200.
     """
-    google, text = benchmarks.google_curve.google_losses(shared / "golden/official/curve"), workplace / "text.txt"
-    benchmarks.google_curve.write_text(shared / "data/books/books-0.txt.xz", text)
-    c = benchmarks.google_curve.configuration(text, shared / "golden/official/curve/vocab.txt", 1, 600)
+    google, text = google_curve.google_losses(shared / "golden/official/curve"), workplace / "text.txt"
+    google_curve.write_text(shared / "data/books/books-0.txt.xz", text)
+    c = google_curve.configuration(text, shared / "golden/official/curve/vocab.txt", 1, 600)
     pretrain.pretrain(c)
-    found = benchmarks.google_curve.window_means(benchmarks.google_curve.losses(RunFolder(c.base_run_name, c.seed)))
-    expected = sum(map(benchmarks.google_curve.window_means, google.values())) / len(google)
+    found = google_curve.window_means(google_curve.losses(RunFolder(c.base_run_name, c.seed)))
+    expected = sum(map(google_curve.window_means, google.values())) / len(google)
     for step in (200, 300, 400, 500, 600):
         assert found[step] == pytest.approx(expected[step], abs=.1)

@@ -30,10 +30,3 @@ def test_arguments_have_the_types_of_the_parameters():
         "device": None, "csv": "checkpoints/minimal_pairs.csv"}
     found = parse("replaced_tokens", "a.pth --generator b.pth --text a.txt b.txt --mask_prob .3")
     assert (found["text"], found["mask_prob"], found["max_length"]) == (["a.txt", "b.txt"], .3, None)
-
-
-@pytest.mark.parametrize("name, line, message",
-                         [("glue_results", "--al", "--al"), ("minimal_pairs", "a b --seed x", "'x'")])
-def test_invalid_arguments_raise(name, line, message):
-    with pytest.raises(UserError, match=message):
-        parse(name, line)

@@ -325,16 +325,30 @@ for command, kind, arguments, name, defaults in [
                   for damage, content in DAMAGES.items()}, defaults)
 
 # Cases of the default test suite: one of each kind. The others are slow.
-QUICK = [
-    "pretrain.py: an unknown key", "pretrain.py: a wrong choice", "pretrain.py: a path for a name",
-    "pretrain.py: a missing device", "pretrain.py: an unreachable hub", "pretrain.py: JSON without text",
-    "pretrain.py: a vocabulary without [MASK]", "pretrain.py: a cut pair",
-    "finetune.py: a wrong choice", "finetune.py: a flipped checkpoint", "finetune.py: a folder with custom code",
-    "finetune.py: a folder with a "
-    "trap", "finetune.py: a damaged finished run", "finetune.py: wrong labels", "finetune.py: a cut row",
-    "_utils export_hf: an existing folder", "_utils convert_tf: cut values", "_utils predict: a trap for a checkpoint",
-    "_utils glue_submission: a zip that climbs out", "benchmarks.loader: a wrong number",
-]
+QUICK = """
+pretrain.py: an unknown key
+pretrain.py: a wrong choice
+pretrain.py: a path for a name
+pretrain.py: a missing device
+pretrain.py: an unreachable hub
+pretrain.py: JSON without text
+pretrain.py: a vocabulary without [MASK]
+pretrain.py: a cut pair
+finetune.py: a wrong choice
+finetune.py: a flipped checkpoint
+finetune.py: a folder with custom code
+finetune.py: a folder with a trap
+finetune.py: a damaged finished run
+finetune.py: wrong labels
+finetune.py: a cut row
+_utils export_hf: an existing folder
+_utils convert_tf: cut values
+_utils predict: a trap for a checkpoint
+_utils glue_submission: a zip that climbs out
+_utils minimal_pairs: broken JSON
+_utils replaced_tokens: a wrong share
+benchmarks.loader: a wrong number
+""".strip().split("\n")
 
 
 # Running a case

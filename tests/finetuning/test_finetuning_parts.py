@@ -1,4 +1,4 @@
-"""The parts of finetuning: output layer, optimizer, schedules, batches, loss and the order of predictions."""
+"""The parts of finetuning: output layer, optimizer, schedule and batches."""
 import pytest
 import torch
 

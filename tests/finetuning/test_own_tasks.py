@@ -1,4 +1,4 @@
-"""Own tasks from their files to predictions, and to a pipeline of transformers; tagging, its metric and its loss."""
+"""Own tasks from their files to predictions, and to a pipeline of transformers; windows of long texts, and tagging."""
 import json
 import math
 import random

@@ -1,5 +1,4 @@
-"""Loading encoders to finetune: checkpoints of pretrain.py, transformers folders of several families, and invalid ones.
-"""
+"""Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
 import copy
 
 import pytest

@@ -1,4 +1,4 @@
-"""The quickstart's tables, its measurements on damaged text, its picture, and the comparison of three networks."""
+"""The quickstart's tables, its measurements on damaged text, and the comparison of three networks."""
 import json
 import re
 from pathlib import Path

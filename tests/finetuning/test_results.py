@@ -1,4 +1,4 @@
-"""The table of runs, its summaries and comparisons."""
+"""Summaries of the table of runs."""
 import numpy as np
 import pytest
 from tiny_finetuning import table_row

@@ -1,5 +1,7 @@
-"""Batches: their shape, the order of the training examples, held-out examples, and worker processes, however they are
+"""Batches: their shape, the order of the training examples, the held-out part, and worker processes, however they
+are
 started.
+
 """
 import multiprocessing
 import random

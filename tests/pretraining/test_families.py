@@ -1,4 +1,4 @@
-"""Recipes other than ELECTRA's: tying, networks of any family, LAMB; uploads."""
+"""Recipes other than ELECTRA's: networks of any family, LAMB; uploads."""
 import pydoc_data.topics
 from functools import partial
 from pathlib import Path

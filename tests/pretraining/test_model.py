@@ -1,4 +1,4 @@
-"""The networks: parameter counts and names, tied weights, and the forward pass."""
+"""The networks: parameter counts and names, tied weights, and logits at masked positions."""
 import copy
 
 import pytest

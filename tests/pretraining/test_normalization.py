@@ -1,4 +1,4 @@
-"""Case and accents: what a vocabulary keeps, and warnings where a tokenizer removes what words need."""
+"""Case and accents: what a vocabulary keeps, and the warning where a tokenizer removes what words need."""
 import datasets
 import pytest
 from tokenizers.normalizers import NFKC, BertNormalizer

@@ -1,4 +1,4 @@
-"""Masking, slots, sampling and loss."""
+"""Masking and sampling."""
 import pytest
 import torch
 from fastai.data.core import DataLoaders

@@ -1,4 +1,4 @@
-"""A training step: gradients, updates that are skipped, micro-batches; compiled and captured steps equal eager ones."""
+"""A training step: gradients and micro-batches; compiled and captured steps equal eager ones."""
 from types import SimpleNamespace
 
 import pytest

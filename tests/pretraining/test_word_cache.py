@@ -1,6 +1,4 @@
-"""The cache of words returns the token ids of the `tokenizers` library: for random Unicode text, every character, and
-real text.
-"""
+"""The cache of words returns the token ids of the `tokenizers` library for random Unicode text."""
 import itertools
 import random
 import sys

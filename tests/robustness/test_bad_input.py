@@ -1,4 +1,4 @@
-"""Invalid text, vocabularies and commands: a one-line error that names the problem, and no partial files."""
+"""Unusable text and invalid commands: a one-line error that names the problem, and no partial files."""
 import ast
 import gzip
 import json

@@ -1,6 +1,4 @@
-"""The hash of the code: it changes with the code of the real scripts and notebooks, not with what users edit before
-each run.
-"""
+"""The hash of the code: it changes with the code of the real scripts, not with what users edit before each run."""
 import re
 import shutil
 

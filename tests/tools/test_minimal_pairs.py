@@ -1,6 +1,4 @@
-"""Scoring minimal pairs: the scores of sentences, accuracies and standard errors, the command's files, and invalid
-input.
-"""
+"""Scoring minimal pairs: the scores of sentences, accuracies, and the command's table."""
 import json
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The command replaced_tokens: corrupted text, and scores of discriminators on it."""
+"""The command replaced_tokens: its table, and scores on the tokens of many examples."""
 from pathlib import Path
 
 import numpy as np

@@ -1,6 +1,4 @@
-"""The tables of numbers in README and docs: that they are those of the raw files, and that the comparison ran as
-described.
-"""
+"""The tables of numbers in README and docs are those of the raw files."""
 
 import pytest
 

@@ -36,13 +36,6 @@ def classify(network):
         return network(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
 
 
-def test_an_exported_encoder_is_loaded(folders):
-    found = {}
-    exec(examples("Export to transformers")[0], found)
-    inputs = found["tokenizer"](TEXTS, padding=True, return_tensors="pt")
-    assert found["encoder"](**inputs).last_hidden_state.shape[:2] == inputs["input_ids"].shape
-
-
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_quantized_weights_give_nearly_the_same_logits(folders):
     found = {}

@@ -291,7 +291,8 @@ add("_utils glue_submission", {
 add("_utils glue_results", {"no runs": ("", "No finished run.*python finetune.py"),
                             "an unknown group": ("nobody", "'nobody'.*g", {SCORES: copy_of("scores.jsonl")})})
 add("_utils minimal_pairs", {
-    "no checkpoint": ("missing.pth pairs.jsonl", "'missing.pth'", {"pairs.jsonl": '{"sentence_good": "a"'}),
+    "no checkpoint": ("missing.pth pairs.jsonl", "'missing.pth'",
+                      {"pairs.jsonl": '{"sentence_good": "a", "sentence_bad": "b"}'}),
     "broken JSON": ("model.pth pairs.jsonl", "pairs.jsonl, line 1", {"pairs.jsonl": '{"sentence_good": "a"'}),
     "a missing key": ("model.pth pairs.jsonl", "sentence_bad", {"pairs.jsonl": '{"sentence_good": "a", "bad": "b"}'}),
 })

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizer_kinds import train
 from transformers import PreTrainedTokenizerFast
 
 from _utils.tasks.answers import find_answers
@@ -40,23 +40,8 @@ def uncased(*texts):
 
 def byte_level(*texts):
     """A tokenizer as RoBERTa's."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    special, alphabet = ["<s>", "<pad>", "</s>", "<unk>"], pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator([""], trainers.BpeTrainer(special_tokens=special, initial_alphabet=alphabet))
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
-
-
-def unigram(*texts):
-    """A tokenizer as those of SentencePiece, with a token for each character except two."""
-    characters = {"▁", *"".join(texts)} - {*"䶮☃"}
-    special = [("<unk>", -9.), ("<pad>", 0.), ("<s>", 0.), ("</s>", 0.)]
-    tokenizer = Tokenizer(models.Unigram([*special, *((character, -3.) for character in characters)], unk_id=0))
-    tokenizer.normalizer, tokenizer.decoder = normalizers.NFKC(), decoders.Metaspace()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 3), ("<s>", 2), trim_offsets=False)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
+    return PreTrainedTokenizerFast(tokenizer_object=train("bytes with RoBERTa's template"), pad_token="<pad>",
+                                   unk_token="<unk>")
 
 
 def questions_of(folder, context, answer, start):
@@ -75,7 +60,7 @@ def target_and_text(rows):
     return (int(places[0][0]), int(places[1][1])), found.text
 
 
-@pytest.mark.parametrize("tokenizer", [uncased, byte_level, unigram])
+@pytest.mark.parametrize("tokenizer", [uncased, byte_level])
 @pytest.mark.parametrize("context, answer, number", WITHOUT_SPACES)
 def test_an_answer_in_a_text_without_spaces_is_its_characters(tokenizer, context, answer, number, tmp_path):
     start = [i for i in range(len(context)) if context.startswith(answer, i)][number]
@@ -89,12 +74,9 @@ def test_spans_of_a_long_text_without_spaces_have_the_answer_at_its_place(tmp_pa
     context = "周三写书。" * 30 + "周三住在河边。"
     questions = questions_of(tmp_path, context, "周三", 150)
     rows = QuestionRows(questions, uncased(context), 64, QuestionOptions(doc_stride=16))
-    has_answer = rows.gold[:, 0] > 0
-    for row in has_answer.nonzero().flatten().tolist():
-        first, offset, _ = rows.spans[row]
-        assert first + int(rows.gold[row, 0]) - offset == 150
-    assert 0 < has_answer.sum() < len(rows)
-    assert has_answer.tolist() == [first <= 150 and 152 <= first + n for first, _, n in rows.spans]
+    starts = rows.gold[:, 0].tolist()
+    assert {first + start - offset for (first, offset, _), start in zip(rows.spans.tolist(), starts) if start} == {150}
+    assert [start > 0 for start in starts] == [first <= 150 and 152 <= first + n for first, _, n in rows.spans]
 
 
 @pytest.mark.parametrize("start", [0, 8, 12])
@@ -104,25 +86,3 @@ def test_an_answer_in_a_text_without_spaces_must_be_at_its_place(start, tmp_path
     assert row["first_word"] == -1
     [row] = questions_of(tmp_path, "Then (Wednesday) came.", "Wednesday", 5)
     assert row["first_word"] == 1
-
-
-@pytest.mark.parametrize("context, answer, start, target, text", [
-    ("Zoé Brün, sold it.", "Brün", 4, "Brün", "Brün"),
-    (decomposed("Zoé Brün, sold it."), decomposed("Brün"), 5, "Bru", "Bru\u0308n,"),
-    ("the houseboats sank", "boats", 9, "houseboats", "houseboats"),  # ##b is not b
-    ("He was 12-12 up.", "12", 10, "12", "12"),
-    ("many words and 河边 too", "边", 16, "边", "边")])
-def test_words_between_spaces_keep_googles_rules(context, answer, start, target, text, tmp_path):
-    """Tokens that are not those of the answer become whole words, as does a text that cannot be aligned (F59, F74)."""
-    rows = QuestionRows(questions_of(tmp_path, context, answer, start), uncased(context), 256, QuestionOptions())
-    (first, last), found = target_and_text(rows)
-    assert context[first:last].startswith(target) and found == text
-    assert first == (start if target in context[start:start + len(target)] else context.index(target))
-
-
-@pytest.mark.parametrize("tokenizer", [byte_level, unigram])
-def test_other_tokenizers_use_the_places_of_characters_everywhere(tokenizer, tmp_path):
-    """Tokens with the space before a word are not those of the word alone."""
-    context = "It sank (in Oslo), twice."
-    rows = QuestionRows(questions_of(tmp_path, context, "in Oslo", 9), tokenizer(context), 256, QuestionOptions())
-    assert target_and_text(rows) == ((9, 16), "in Oslo")

@@ -1,5 +1,4 @@
-"""Loading encoders to finetune: checkpoints of pretrain.py, transformers folders of several families, and invalid ones.
-"""
+"""Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
 import copy
 
 import pytest
@@ -29,9 +28,8 @@ def save(folder, config, tokenizer):
 def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small")
     model = SentencePredictor(pretrained.encoder(), 16, 3)
-    row = tokenize_sents_max_len(
-        {"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer
-    )
+    pair = {"a": "The first.", "b": "And the second."}
+    row = tokenize_sents_max_len(pair, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer)
     assert model(*(torch.tensor([row[name]]) for name in ("inp_ids", "attn_mask", "token_type_ids"))).shape == (1, 3)
     groups = parameter_groups(model)
     assert len(groups) == (3 if family == "albert" else 5)  # ALBERT's layers are shared, and so one group
@@ -49,27 +47,11 @@ def workplace(fresh_checkpoint, tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, small_tokenizer):
-    by_name = load_pretrained(fresh_checkpoint.name, "tiny")
-    by_path = load_pretrained(str(fresh_checkpoint), "tiny")
+    by_name, by_path = (load_pretrained(name, "tiny") for name in (fresh_checkpoint.name, str(fresh_checkpoint)))
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
     for name, value in by_name.discriminator().state_dict().items():
         assert value.equal(saved[f"discriminator.{name}"])
-    assert by_name.digest == by_path.digest
-    text = "The generator replaces [MASK] words."
-    assert (
-        by_name.hf_tokenizer(text, add_special_tokens=False).input_ids
-        == small_tokenizer(text, add_special_tokens=False).input_ids
-    )
-
-
-@pytest.mark.parametrize("name, size, message", [
-    ("vanilla_11081_100.0%.pth", "small", "vanilla_11081_100.0%.pth.*fresh_0_100.0%.pth"),
-    ("fresh_0_100.0%.pth", "base", "size=tiny"),
-    (None, "tiny", "size=tiny"), ("no-such/model", "small", "'no-such/model'")])
-def test_a_missing_checkpoint_or_one_of_another_size_raises(workplace, name, size, message):
-    with pytest.raises(UserError, match=message) as error:
-        load_pretrained(name, size)
-    assert "\n" not in str(error.value)
+    assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
 
 @pytest.mark.parametrize("layers, hidden, size", [
@@ -90,19 +72,15 @@ def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
         for_checkpoint(c, load_pretrained(save(tmp_path, config, small_tokenizer), "small"))
 
 
-def test_a_folder_without_weights_or_tokenizer_raises(small_tokenizer, tmp_path):
-    FAMILIES["bert"].save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=tmp_path.name):
-        load_pretrained(str(tmp_path), "small")
+def test_a_folder_without_a_tokenizer_raises(small_tokenizer, tmp_path):
     folder = save(tmp_path, FAMILIES["bert"], small_tokenizer)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer"):
         load_pretrained(folder, "small")
 
 
-@pytest.mark.parametrize("family", ["bert", "electra"])
-def test_missing_layers_raise_instead_of_getting_random_weights(family, small_tokenizer, tmp_path):
-    config = copy.deepcopy(FAMILIES[family])
+def test_missing_layers_raise_instead_of_getting_random_weights(small_tokenizer, tmp_path):
+    config = copy.deepcopy(FAMILIES["bert"])
     folder = save(tmp_path, config, small_tokenizer)
     config.num_hidden_layers = 5
     config.save_pretrained(folder)
@@ -114,10 +92,8 @@ def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):
     model = AutoModelForMaskedLM.from_config(FAMILIES["bert"])
     model.save_pretrained(tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
-    expected, loaded = (
-        network.state_dict() for network in (model.base_model, load_pretrained(str(tmp_path), "small").encoder())
-    )
-    assert loaded.keys() == expected.keys() and all(loaded[name].equal(value) for name, value in expected.items())
+    loaded = load_pretrained(str(tmp_path), "small").encoder().state_dict()
+    assert all(loaded.pop(name).equal(value) for name, value in model.base_model.state_dict().items()) and not loaded
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(small_tokenizer, tmp_path):

@@ -1,10 +1,11 @@
-"""Question answering: files, odd input, from files to predictions, ensembles, and the export to transformers."""
+"""Question answering: files, odd input, from files to predictions, and the export to transformers."""
 import gzip
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from tiny_finetuning import run_own
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import finetune
@@ -14,11 +15,10 @@ from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks import load_pretrained
-from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.tasks.custom import complete_custom_task, load_custom_task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions, Questions
+from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.synthetic import write_synthetic_questions
 
 CONTEXT = "Alpha beta gamma. Delta  epsilon."
@@ -45,52 +45,49 @@ def loaded(path, **keys):
 
 @pytest.mark.parametrize("answers, words", [
     ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)),
-    ([("Delta epsilon", 18)], (3, 4)),
-    ([("beta", 0)], (-1, -1)), ([("beta", 500)], (-1, -1)), ([("epsilon. And", 25)], (-1, -1)),
-    ([("beta", -1)], (-1, -1)),
-    ([("", 6)], (-1, -1)), ([], (-1, -1)), (None, (-1, -1))])
+    ([("Delta epsilon", 18)], (3, 4)), *(([answer], (-1, -1)) for answer in (
+        ("beta", 0), ("beta", 500), ("epsilon. And", 25), ("beta", -1), ("", 6)))])
 def test_the_first_answer_is_located(tmp_path, answers, words):
     """Unlike in Google's code, no answer raises, and empty ones or those before the text are not found (F54)."""
     (tmp_path / "a.json").write_text(squad(answers))
     [row] = read_questions(str(tmp_path / "a.json"))
-    assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers or ()]
+    assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers]
 
 
 def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     """Also if the file repeats the text for each question."""
-    answer = {"text": "beta", "char_spans": [[6, 9]]}
-    paragraph = json.loads(mrqa(detected_answers=[answer]))
-    lines = [json.dumps(paragraph | {"context": f"Alpha beta {i % 10}."}) for i in range(50)]
+    question = mrqa(detected_answers=[{"text": "beta", "char_spans": [[6, 9]]}])
+    lines = [question.replace(CONTEXT, f"Alpha beta {i % 10}.") for i in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     splits = loaded(tmp_path / "a.jsonl", dev=.2).splits
-    texts = [set(splits[split]["context"]) for split in ("train", "validation")]
-    assert not texts[0] & texts[1] and len(texts[0]) == 8 and len(splits["validation"]) == 10
+    train, dev = (set(splits[split]["context"]) for split in ("train", "validation"))
+    assert not train & dev and len(train) == 8 and len(splits["validation"]) == 10
 
 
 def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
-    lines = [json.dumps({"header": {}}), mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}]),
-             "", mrqa()]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    answered = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}])
+    content = "\n".join(['{"header": {}}', answered, "", mrqa()])
+    (tmp_path / "a.jsonl").write_text(content)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
     for name in ("a.jsonl", "b.jsonl.gz"):
         rows = read_questions(str(tmp_path / name))
         assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
-        data = loaded(tmp_path / name)
-        assert len(data.splits["train"]) == 1 and len(data.splits["validation"]) == 2
-        assert "skipped 1 of 2" in "".join(data.notices)
+        splits = loaded(tmp_path / name).splits
+        assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
+
+
+ANSWERED = squad([("beta", 6)])
 
 
 @pytest.mark.parametrize("content, keys, message", [
-    ("[1]", {}, "Cannot read questions from .*a.json .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
-    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"),
-    (squad([("beta", 0)]), {}, "no question has an answer"),
-    (squad([("beta", 6)]), {"text": "question"}, "'text' does not apply"),
-    (squad([("beta", 6)]), {"kind": None}, "a.json: .*set 'kind': 'questions'"),
-    (squad([("beta", 6)]), {"metrics": "accuracy"}, "Choose from exact, f1"),
-    (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, "
-                                                         "answerable_from_start"),
-    (squad([("beta", 6)]), {"questions": {"doc_stride": 0}}, "Use a dictionary with some of")])
+    ("[1]", {}, "a.json .*SQuAD"), ('{"data": []}', {}, "a.json"),
+    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "'qas'"), ('[{"context": "a", "answers": []}]', {}, "qas"),
+    ('{"context": "a", "question": "b", "answers": {"text": ["a"]}}', {}, "answer_start"),
+    ('{"context": null, "question": "b", "answers": []}', {}, "a.json"), (squad([("beta", 0)]), {}, "no question"),
+    (ANSWERED, {"text": "question"}, "'text'"), (ANSWERED, {"kind": None}, "a.json: .*'kind': 'questions'"),
+    (ANSWERED, {"metrics": "accuracy"}, "exact, f1"), (ANSWERED, {"questions": {"stride": 3}}, "doc_stride"),
+    (ANSWERED, {"questions": {"doc_stride": 0}}, "doc_stride")])
 def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(UserError, match=message):
@@ -110,52 +107,22 @@ def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
     (tmp_path / "squad").mkdir()
     for split in ("train", "dev"):
         (tmp_path / f"squad/{split}.json").write_text(squad([("beta", 6)], None))
+    c, with_rte = (complete_finetuning(finetune.c.override([f"tasks={tasks}", f"glue_dir={tmp_path}"]))
+                   for tasks in ("squad,searchqa", "squad,rte"))
     pretrained = load_pretrained(str(fresh_checkpoint))
-    length = lambda c: for_checkpoint(c, pretrained).max_length
-    c = complete_finetuning(finetune.c.override(["tasks=squad,searchqa", f"glue_dir={tmp_path}"]))
-    assert length(c) == 512 and [task["name"] for task in c.tasks] == ["squad", "searchqa"]
+    assert [for_checkpoint(each, pretrained).max_length for each in (c, with_rte)] == [512, 128]
     data = load_custom_task(c.tasks[0])
     assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2
-    assert len(data.splits["validation"]) == 2
     with pytest.raises(UserError, match="searchqa/train.json"):
         load_custom_task(c.tasks[1])
-    assert length(complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"]))) == 128
 
 
 def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):
     """Google's code does not terminate (F56)."""
     (tmp_path / "a.json").write_text(squad([("beta", 6)]))
     rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 12, QuestionOptions(doc_stride=2))
-    assert rows.lengths.max() <= 12 and (rows.spans[:, 2] > 2).any() and set(rows.contexts[0].word_of) <= set(range(5))
-    covered = {int(first) + i for first, _, length in rows.spans for i in range(length)}
-    assert covered == set(range(max(covered) + 1))
-
-
-@pytest.mark.parametrize("context", ["", "\u200b"])
-def test_a_context_without_tokens_has_no_row(small_tokenizer, tmp_path, context):
-    content = json.loads(squad([("beta", 6)]))
-    content["data"] += json.loads(squad(None, context=context))["data"]
-    (tmp_path / "a.json").write_text(json.dumps(content))
-    rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 512, QuestionOptions())
-    assert len(rows.lengths) == 1
-
-
-def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
-    found, answers = [Answers({"a": 1.}, 5.), Answers({"b": 1.}, -5.)], [["x"], ["b"]]
-    assert score_answers(found, answers, QuestionOptions())["exact"] == .5
-    scores = score_answers(found, [[], ["b"]], QuestionOptions(has_unanswerable=True))
-    assert scores["exact"] == scores["best_f1"] == 1 and scores["best_f1_threshold"] == -5
-    task = Questions("t", "t", ("question", "context"), metrics=("f1",),
-                     questions=QuestionOptions(has_unanswerable=True))
-    assert not task.evaluation(found, [[], ["b"]])["notices"]
-    found[1] = found[1]._replace(null_odds=-1.)  # above the default threshold
-    assert "na_threshold=-1, F1 on this set would be 100.00" in task.evaluation(found, [[], ["b"]])["notices"]
-
-
-def test_an_ensemble_adds_the_probabilities_of_texts():
-    [answers] = ensemble([[Answers({"a": .6, "b": .4}, 1.)], [Answers({"b": .9, "c": .1}, 3.)]])
-    assert answers.text == "b" and answers.n_best == pytest.approx({"b": 1.3, "a": .6, "c": .1})
-    assert answers.null_odds == 2
+    covered = {first + i for first, _, length in rows.spans.tolist() for i in range(length)}
+    assert rows.lengths.max() <= 12 and covered == set(range(len(rows.contexts[0].word_of)))
 
 
 @pytest.mark.parametrize("options",
@@ -170,38 +137,31 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
         Path(file).write_text(json.dumps(content))
     task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions",
             "questions": {"n_best": 5, **options}}
-    arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=2", "logger=None", "group_name=g",
-                 f"tasks={task}",
-                 "task_overrides={'q': {'epochs': 2}}", "th_run=0,1"]
-    results = finetune.run(complete_finetuning(finetune.c.override(arguments)))
-    assert list(results.scores.index) == ["q", "q (test)"]
+    results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", epochs=2)
     assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
-    train, dev = (set(results.tables["q"].splits[split]["context"]) for split in ("train", "validation"))
-    assert len(dev) == 10 and not train & dev
     assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"] and Runs()[0]["settings"]["max_length"] == 512
-    ids = results.tables["q"].splits["test"]["id"][:]
-    assert len(ids) == 60
+    test = results.tables["q"].splits["test"]
     files = [Path("test_outputs/g", folder, "q.json") for folder in ("", "n_best", "null_odds")]
     texts, n_best, odds = (json.loads(file.read_text()) for file in files)
-    assert list(texts) == list(n_best) == list(odds) == ids
+    assert list(texts) == list(n_best) == list(odds) == test["id"][:] and len(texts) == 60
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
     assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
-    with pytest.raises(UserError, match="answers questions"):
-        Path("x.tsv").write_text("who?\tthe context")
-        predict(str(run_path("g", "q", 0)), "x.tsv")
+    checkpoint = str(run_path("g", "q", 0))
+    with pytest.raises(UserError, match="questions"):
+        predict(checkpoint, "x.tsv")
     if options:
-        check_export(results.tables["q"].splits["test"])
+        check_export(checkpoint, test)
     else:
         with pytest.raises(UserError, match="'joint': False"):
-            export_hf(str(run_path("g", "q", 0)), "out")
+            export_hf(checkpoint, "out")
 
 
-def check_export(questions):
+def check_export(checkpoint, questions):
     """The exported model has the logits of the finetuned one."""
-    export_hf(str(run_path("g", "q", 0)), "out")
+    export_hf(checkpoint, "out")
     exported = AutoModelForQuestionAnswering.from_pretrained("out/classifier")
     tokenizer = AutoTokenizer.from_pretrained("out/classifier")
-    model = finetune.load(str(run_path("g", "q", 0)))
+    model = finetune.load(checkpoint)
     rows = QuestionRows(questions.select([0]), model.hf_tokenizer, 512, model.task.questions)
     *inputs, is_answer, starts, _ = rows.batch([0])
     encoded = tokenizer(questions[0]["question"], questions[0]["context"], return_tensors="pt")

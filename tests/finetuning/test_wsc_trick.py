@@ -9,7 +9,7 @@ import torch
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import load_task
-from _utils.tasks.wsc import SchemaPredictor, SchemaRows, find_pronoun, load_wsc, make_schema, wnli_schemas
+from _utils.tasks.wsc import SchemaPredictor, SchemaRows, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -23,37 +23,17 @@ def test_a_schema_has_the_candidate_in_place_of_the_pronoun():
     assert possessive.text == "The man lifted the man's son because he was strong."
 
 
-@pytest.mark.parametrize("text, hypothesis, pronoun, candidate", [
-    (TEXT, "The trophy is too big.", "it", "The trophy"),
-    ("John couldn't see the stage with Billy in front of him because he is so "
-     "short.", "John is so short.", "he", "John"),
-    ("I stuck a pin through a carrot. When I pulled the pin out, it had a "
-     "hole.", "The carrot had a hole.", "it", "The carrot"),
-    ("The man lifted his son. He was strong.", "The man lifted the man's son.", "his", "the man's"),
-    ("Nothing here.", "Something else.", None, None),
-])
-def test_the_pronoun_of_a_wnli_pair_is_found(text, hypothesis, pronoun, candidate):
-    found = find_pronoun(text, hypothesis)
-    assert (found and (text[found[0]:found[1]], found[2])) == (pronoun and (pronoun, candidate))
-
-
 def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
-    """143 of the 146 pronouns and 136 candidates are found exactly as WSC annotates them; the order of the rows
-    differs.
-    """
+    """136 of 146 pronouns and candidates are exactly as WSC annotates them; the order of the rows differs."""
     letters = lambda text: "".join(re.findall(r"\w", text.lower()))
     plain = lambda text: letters(re.sub("^(the|a|an) ", "", text.lower()).removesuffix("'s"))
-    found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
     annotated = Counter()
     for row in map(json.loads, (shared / "data/wsc/test.jsonl").open()):
         before = row["text"].split(" ")[:row["target"]["span2_index"]]
         annotated[letters("".join(before)), plain(row["target"]["span1_text"])] += 1
+    found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
     predicted = Counter((letters(text[:start]), plain(text[start:end])) for text, start, end, _ in found)
-    assert predicted.total() == annotated.total() == 146
-    assert (
-        Counter(before for before, _ in predicted.elements()) & Counter(before for before, _ in annotated.elements())
-    ).total() >= 143
-    assert (predicted & annotated).total() >= 136
+    assert predicted.total() == annotated.total() == 146 and (predicted & annotated).total() >= 136
 
 
 @pytest.mark.parametrize("line", [
@@ -86,11 +66,3 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
         logits, original = model(ids, mask, inside), -model.discriminator(ids, mask).logits
     score = torch.stack([row[candidate].mean() for row, candidate in zip(original, inside.bool())])
     torch.testing.assert_close(logits, torch.stack([torch.zeros(2), score - model.threshold.detach()], 1))
-
-
-def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
-    text = "good time " * 100 + "it" + " good time" * 100
-    schema = make_schema(text, 1000, 1002, "the trophy", 1)
-    ids, _, inside, _ = SchemaRows([schema], pretrained.hf_tokenizer, 32).batch([0])
-    assert ids.shape == (1, 32) and candidates(ids, inside, pretrained) == ["thetrophy"]

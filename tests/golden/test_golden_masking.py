@@ -81,15 +81,6 @@ def test_masking_frequencies_match_google_for_every_recorded_example():
             assert float(drawn[:, 1].double().mean()) == close(expected["unk_chosen_prob"], RUNS)  # D2
 
 
-def test_bert_style_predictions_show_random_tokens_too():
-    torch.manual_seed(0)
-    ids = example(8, 6).expand(20_000, -1)
-    masked, _, drawn = mask(ids, replace_prob=.1, orginal_prob=.1)
-    shown, original = masked[drawn > 0], ids[drawn > 0]
-    assert float((shown == MASK).float().mean()) == pytest.approx(.8, abs=.01)
-    assert float((shown == original).float().mean()) == pytest.approx(.1, abs=.01)
-
-
 def test_example_without_candidates_is_not_masked():
     """Google's code would read tokens of another row (F13)."""
     ids = torch.tensor([[CLS, SEP, PAD, PAD] * 8, [CLS, 7, 8, SEP] * 8])

@@ -13,7 +13,6 @@ from _utils.optim import (
     decay_groups,
     linear_warmup_and_decay,
     linear_warmup_and_then_decay,
-    schedules,
 )
 
 
@@ -96,10 +95,3 @@ def test_learning_rates_match_electra_pytorch(function):
         steps, lr = int(settings.pop("total")), settings.pop("lr")
         for step, value in points:
             assert function(step / steps, lr, steps, **settings) == pytest.approx(value, rel=1e-9, abs=1e-15)
-
-
-def test_one_cycle_matches_fastai():
-    lr, momentum = (schedules("one_cycle", 1e-3, 1000, 100)[name] for name in ("lr", "mom"))
-    assert lr(0) == pytest.approx(1e-3 / 25) and lr(.25) == pytest.approx(1e-3) and lr(1) == pytest.approx(1e-8)
-    assert momentum(0) == .95 and momentum(.25) == pytest.approx(.85) and momentum(1) == pytest.approx(.95)
-    assert schedules("adjusted_one_cycle", 1e-3, 1000, 100)["lr"](.1) == pytest.approx(1e-3)

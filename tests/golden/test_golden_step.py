@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from electra_models import Vocabulary, by_google_name, fast, masked_batch
+from electra_models import Vocabulary, as_googles, by_google_name, fast, masked_batch
 from recorded import GOLDEN, recorded
 
 import pretrain
@@ -39,11 +39,13 @@ class Step(NamedTuple):
         return recorded(self.folder / f"{file}.npz")
 
     def parameter_of(self, name):
-        """(parameter, whether Google's variable is its transpose) for the name of a recorded array, 'grad|...' or
-        'param|...'.
-        """
-        variable = name.partition("|")[2].replace("|", "/")
-        return by_google_name(self.model)[variable], variable.endswith("/kernel")
+        """The parameter for the name of a recorded array, 'grad|...' or 'param|...'."""
+        return by_google_name(self.model)[variable_of(name)]
+
+
+def variable_of(name):
+    """Google's name of the variable of a recorded array."""
+    return name.partition("|")[2].replace("|", "/")
 
 
 def load_networks(folder, prefix):
@@ -81,12 +83,14 @@ def step(request):
     return take_step(request.getfixturevalue("shared") / "golden/official/tiny_ckpt", "model.ckpt-300")
 
 
-def test_discriminator_inputs_and_labels_match_google(step):
+def test_discriminator_inputs_labels_and_logits_match_google(step):
     expected = step.recorded()
     assert step.pred.generated.numpy().tolist() == expected["fake_input_ids"].tolist()
     tokens = expected["input_mask"] == 1
     assert (step.pred.is_replaced.numpy() == expected["labels"])[tokens].all()
     assert step.pred.attention_mask.numpy().tolist() == tokens.tolist()
+    logits = step.pred.disc_logits.detach().numpy()
+    np.testing.assert_allclose(logits[tokens], expected["disc_logits"][tokens], atol=1e-4)
 
 
 def test_token_types_of_both_networks_match_google_also_at_padding(step):
@@ -107,21 +111,11 @@ def test_losses_match_google_in_total_and_for_each_prediction(step):
     np.testing.assert_allclose(nll, expected["mlm_per_example"][used][step.order], atol=1e-4)
 
 
-def test_discriminator_logits_match_google(step):
-    expected = step.recorded()
-    tokens = expected["input_mask"] == 1
-    np.testing.assert_allclose(
-        step.pred.disc_logits.detach().numpy()[tokens], expected["disc_logits"][tokens], atol=1e-4
-    )
-
-
 def test_every_gradient_matches_google(step):
-    gradients = step.recorded("pretrain_grads")
-    names = [name for name in gradients if name.startswith("grad|")]
-    assert len(names) >= 75
-    for name in names:
-        parameter, transposed = step.parameter_of(name)
-        computed, expected = (parameter.grad.T if transposed else parameter.grad).numpy(), gradients[name]
+    gradients = {name: values for name, values in step.recorded("pretrain_grads").items() if name.startswith("grad|")}
+    assert len(gradients) >= 75
+    for name, expected in gradients.items():
+        computed = as_googles(name, step.parameter_of(name).grad)
         # 1e-8 for rounding errors: the gradient of a key bias is zero, because it does not change the attention
         # weights.
         assert np.abs(computed - expected).max() <= max(1e-4 * np.abs(expected).max(), 1e-8), name
@@ -133,13 +127,11 @@ def set_recorded_gradients(model):
     """Set the gradients of a model to those of the recorded step, which are not clipped. Returns them as {Google's
     name: array}.
     """
-    recorded_gradients = {name.partition("|")[2].replace("|", "/"): gradient
-                          for name, gradient in recorded(MICRO[0] / "pretrain_grads.npz").items()}
+    gradients = {variable_of(name): values for name, values in recorded(MICRO[0] / "pretrain_grads.npz").items()}
     for variable, parameter in by_google_name(model).items():
-        gradient = recorded_gradients[variable]
-        transposed = gradient.T if variable.endswith("/kernel") else gradient
-        parameter.grad = torch.tensor(transposed).contiguous()  # as autograd's, for the fused kernel
-    return recorded_gradients
+        # as autograd's, for the fused kernel
+        parameter.grad = torch.tensor(as_googles(variable, torch.tensor(gradients[variable]))).contiguous()
+    return gradients
 
 
 @pytest.mark.parametrize("gradients, tolerance", [("recorded", 1e-6), ("computed", 1e-4)])
@@ -153,13 +145,11 @@ def test_every_weight_after_one_update_matches_google(gradients, tolerance):
     optimizer.step()
     after = step.recorded("after_step")
     assert len(after) == len(list(step.model.parameters()))
-    for name in after:
+    for name, expected in after.items():
         if gradients == "computed" and name.endswith("key|bias"):
             continue  # its gradient consists of rounding errors, which the first step magnifies to about 1e-3
-        parameter, transposed = step.parameter_of(name)
-        np.testing.assert_allclose(
-            (parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name
-        )
+        computed = as_googles(name, step.parameter_of(name))
+        np.testing.assert_allclose(computed, expected, atol=tolerance, err_msg=name)
 
 
 def test_training_continues_from_a_converted_checkpoint_with_googles_next_update(tmp_path, capsys):
@@ -167,46 +157,27 @@ def test_training_continues_from_a_converted_checkpoint_with_googles_next_update
     float64.
     """
     folder, prefix = MICRO
-    config, variables = recorded(folder / "config.json"), open_variables(folder / prefix)
-    vocab = tmp_path / "vocab.txt"
+    config, variables, vocab = recorded(folder / "config.json"), open_variables(folder / prefix), tmp_path / "vocab.txt"
     vocab.write_text("\n".join([*SPECIAL_TOKENS, *(f"word{i}" for i in range(1995))]))
+    hparams = json.dumps(config["pretraining_hparams"])
     for part in ("generator", "discriminator"):
-        hparams = json.dumps(config["pretraining_hparams"])
         convert_tf(str(folder / prefix), str(tmp_path / part), part=part, hparams=hparams, vocab=str(vocab))
-    c = complete(
-        pretrain.c.override(
-            [
-                "size=tiny",
-                f"initial_weights={tmp_path}",
-                "steps=9",
-                "warmup_steps=1",
-                "lr=1e-2",
-                "micro_batch=1",
-                "precision=fp32",
-            ]
-        )
-    )
+    c = complete(pretrain.c.override(["size=tiny", f"initial_weights={tmp_path}", "steps=9", "warmup_steps=1",
+                                      "lr=1e-2", "micro_batch=1", "precision=fp32"]))
     pair, dls = load_pair(str(tmp_path), "tiny", 32), SimpleNamespace(device=torch.device("cpu"))
     learn = pretrain.build_learner(c, load_tokenizer(c.vocab), dls, pair, Processes())
     gradients = set_recorded_gradients(learn.model)
-    # the norm is above 1
-    scale = 1 / np.sqrt(sum((gradient.astype(float) ** 2).sum() for gradient in gradients.values()))
+    norm = np.sqrt(sum((gradient.astype(float) ** 2).sum() for gradient in gradients.values()))
+    assert norm > 1
     clip_by_global_norm(learn.model.parameters())
     learn.opt.opt.step()
     for name, parameter in by_google_name(learn.model).items():
-        p, m, v, g = (
-            values.astype(float)
-            for values in (
-                *(variables[name + slot].read() for slot in ("", "/adam_m", "/adam_v")),
-                gradients[name] * scale,
-            )
-        )
+        p, m, v = (variables[name + slot].read().astype(float) for slot in ("", "/adam_m", "/adam_v"))
+        g = gradients[name].astype(float) / norm
         m, v = .9 * m + .1 * g, .999 * v + .001 * g ** 2
         decay = .01 if name in config["after_step"]["decayed"] else 0
         expected = p - c.lr * (m / (np.sqrt(v) + 1e-6) + decay * p)
-        np.testing.assert_allclose(
-            (parameter.T if name.endswith("/kernel") else parameter).detach(), expected, atol=1e-6, err_msg=name
-        )
+        np.testing.assert_allclose(as_googles(name, parameter), expected, atol=1e-6, err_msg=name)
     assert "warning" not in capsys.readouterr().out
     pretrain.restore_moments(torch.optim.AdamW(learn.model.parameters()), learn.model, str(tmp_path))
     assert "without bias correction" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from electra_models import by_google_name, masked_batch
+from electra_models import as_googles, by_google_name, masked_batch
 from recorded import GOLDEN, recorded
 
 import pretrain
@@ -96,24 +96,27 @@ def test_parameters_and_their_gradients_match_google(variant):
     assert sum(p.numel() for p in model.parameters()) == expected["n_parameters"]
     parameters = by_google_name(model, expected["grad_stats"])
     for variable, stats in expected["grad_stats"].items():
-        gradient = parameters[variable].grad
-        g = (gradient.T if variable.endswith("/kernel") else gradient).double().flatten()
-        computed = [g.norm(), g.sum(), (g * torch.arange(len(g)).cos()).sum()]
-        assert [float(number) for number in computed] == pytest.approx(stats, abs=max(2e-4 * stats[0], 1e-6)), variable
+        g = as_googles(variable, parameters[variable].grad).astype(float).flatten()
+        computed = [np.linalg.norm(g), g.sum(), (g * np.cos(np.arange(len(g)))).sum()]
+        assert computed == pytest.approx(stats, abs=max(2e-4 * stats[0], 1e-6)), variable
     norm = torch.stack([p.grad.double().norm() for p in model.parameters()]).norm()
     assert float(norm) == pytest.approx(expected["grad_global_norm"], rel=1e-4)
 
 
 def test_learning_rates_with_a_power_match_google():
-    for name, run in recorded("official/variants/lr_decay_power.json").items():
-        if not isinstance(run, dict):
-            continue
-        settings = (run[key] for key in ("learning_rate", "num_train_steps", "num_warmup_steps", "lr_decay_power"))
-        lr = schedules("original_linear", *settings)["lr"]
+    runs = [run for run in recorded("official/variants/lr_decay_power.json").values() if isinstance(run, dict)]
+    for run in runs:
+        n = run["num_train_steps"]
+        lr = schedules("original_linear", run["learning_rate"], n, run["num_warmup_steps"], run["lr_decay_power"])["lr"]
         # Up to the last step but one, at which 1 - step / steps has few digits left in TensorFlow's float32.
-        within = [(step, value) for step, value in zip(run["steps"], run["lr"]) if step < run["num_train_steps"] - 1]
-        computed = [lr(step / run["num_train_steps"]) for step, _ in within]
-        assert len(within) >= 6 and computed == pytest.approx([value for _, value in within], rel=1e-5), name
+        within = [(step, value) for step, value in zip(run["steps"], run["lr"]) if step < n - 1]
+        assert len(within) >= 6
+        assert [lr(step / n) for step, _ in within] == pytest.approx([value for _, value in within], rel=1e-5)
+
+
+def google_flops(generator, discriminator, length, mask_prob, bs, steps):
+    recipe = Recipe(generator, discriminator, length, mask_prob, bs, steps, 1, 1., 1., 1., length)
+    return flops_per_token(recipe, 30522, **CONVENTIONS["google"]) * bs * length * steps
 
 
 def test_operation_counts_match_google():
@@ -123,29 +126,12 @@ def test_operation_counts_match_google():
     flops = recorded("official/variants/flops.json")
     for name, run in flops["electra_options"].items():
         hidden, layers, generator_hidden, _, bs, steps, is_tied = run["args"]
-        length, embedding = run["kwargs"].get("s", 512), run["kwargs"].get("e", hidden)
-        generator, discriminator = electra(
-            layers, hidden, max(1, hidden // 64), 4 * hidden, embedding, generator_hidden / hidden
-        )
+        options = {"s": 512, "e": hidden, "output_frac": .15625, **run["kwargs"]}
+        generator, discriminator = electra(layers, hidden, max(1, hidden // 64), 4 * hidden, options["e"],
+                                           generator_hidden / hidden)
         if not is_tied:
             generator = replace(generator, embedding=generator_hidden)
-        recipe = Recipe(
-            generator,
-            discriminator,
-            length,
-            run["kwargs"].get("output_frac", 0.15625),
-            bs,
-            steps,
-            1,
-            1.0,
-            1.0,
-            1.0,
-            length,
-        )
-        total = flops_per_token(recipe, 30522, **CONVENTIONS["google"]) * bs * length * steps
+        total = google_flops(generator, discriminator, options["s"], options["output_frac"], bs, steps)
         assert total == pytest.approx(run["flops"], rel=1e-9), name
-    bert_small = Recipe(
-        Network("electra", 12, 256, 4, 1024, 128), None, 128, 0.15625, 128, 1_450_000, 1, 1.0, 1.0, 1.0, 128
-    )
-    total = flops_per_token(bert_small, 30522, **CONVENTIONS["google"]) * 128 * 128 * 1_450_000
-    assert total == pytest.approx(flops["printed"]["bert_small"], rel=1e-9)
+    bert_small = google_flops(Network("electra", 12, 256, 4, 1024, 128), None, 128, .15625, 128, 1_450_000)
+    assert bert_small == pytest.approx(flops["printed"]["bert_small"], rel=1e-9)

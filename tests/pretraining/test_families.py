@@ -1,4 +1,4 @@
-"""Recipes other than ELECTRA's: tying, networks of any family, LAMB; uploads."""
+"""Recipes other than ELECTRA's: networks of any family, LAMB; uploads."""
 import pydoc_data.topics
 from functools import partial
 from pathlib import Path
@@ -8,18 +8,16 @@ import pytest
 import tiny_pretraining
 import torch
 from tiny_pretraining import metrics
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.networks.build import PARTS, build_network, count_layers, layer_groups
+from _utils.networks.build import count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
-from _utils.objectives.kinds import flops_per_token
 from _utils.optim import Lamb
 from _utils.recipes import RECIPES
-from benchmarks.flops import steps_of_equal_compute
 from finetune import SentencePredictor
 
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, " \
@@ -39,16 +37,6 @@ def workplace(workplace):
     Path("text.txt").write_text("\n\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items())[:60]))
 
 
-def networks(name, vocab_size=30522):
-    recipe = RECIPES[name]
-    with torch.device("meta"):
-        return {
-            part: build_network(part, getattr(recipe, part).config(vocab_size))
-            for part in PARTS
-            if getattr(recipe, part)
-        }
-
-
 def assert_exported_and_loaded(name, model):
     """transformers and finetuning load the exported encoder."""
     part = "discriminator" if RECIPES[name].discriminator else "generator"
@@ -56,11 +44,8 @@ def assert_exported_and_loaded(name, model):
     assert {path.name for path in Path("out").iterdir()} == {"generator", part}
     encoder = getattr(model, part).base_model.state_dict()
     from_checkpoint, from_folder = (load_pretrained(where, name) for where in ("mini_5_100.0%.pth", f"out/{part}"))
-    for loaded in (
-        *(kind.from_pretrained(f"out/{part}").base_model for kind in (AutoModel, AutoModelForSequenceClassification)),
-        from_checkpoint.encoder(),
-        from_folder.encoder(),
-    ):
+    plain = AutoModelForSequenceClassification.from_pretrained(f"out/{part}").base_model
+    for loaded in (plain, from_checkpoint.encoder(), from_folder.encoder()):
         weights = loaded.state_dict()
         assert all(weights[key].equal(value) for key, value in encoder.items())
     groups = layer_groups(from_checkpoint.encoder())
@@ -71,14 +56,8 @@ def assert_exported_and_loaded(name, model):
 def test_every_recipe_trains_on_real_text(workplace, shallow, name):
     """A family of each kind is also exported. LAMB scales the learning rate by the norm of the weights."""
     recipe = RECIPES[name]
-    steps = 2 if name in ("base", "large") else 10
-    learn = run(
-        f"size={name}",
-        f"steps={steps}",
-        "warmup_steps=1",
-        "milestones=100",
-        f"lr={1e-3 if recipe.optimizer == 'adam' else 2e-2}",
-    )
+    steps, lr = 2 if name in ("base", "large") else 10, 1e-3 if recipe.optimizer == "adam" else 2e-2
+    learn = run(f"size={name}", f"steps={steps}", "warmup_steps=1", "milestones=100", f"lr={lr}")
     rows = metrics()
     assert len(rows) == steps and (steps == 2 or rows[-1]["gen_loss"] < rows[0]["gen_loss"])
     assert ("disc_loss" in rows[0]) == (recipe.discriminator is not None)
@@ -91,21 +70,11 @@ def test_every_recipe_trains_on_real_text(workplace, shallow, name):
 def test_mini_keeps_its_rotary_positions(small_tokenizer):
     """RoFormer's table of angles is not a weight: it is neither initialized nor trained, also in finetuning."""
     c = complete(pretrain.c.override(["size=mini", "initial_weights=official"]))
-    model = pretrain.build_model(c, small_tokenizer)
-    for network in (model.generator, model.discriminator):
-        angles = network.base_model.encoder.embed_positions.weight
+    encoder = pretrain.build_model(c, small_tokenizer).discriminator.base_model
+    for network in (encoder, SentencePredictor(encoder, 128, 2).base_model):
+        angles = network.encoder.embed_positions.weight
         torch.testing.assert_close(angles[3, :2], torch.tensor([3., 3 / 10_000 ** (1 / 32)]).sin())
         assert not angles.requires_grad
-    predictor = SentencePredictor(model.discriminator.base_model, 128, 2)
-    assert not predictor.base_model.encoder.embed_positions.weight.requires_grad
-
-
-@pytest.mark.parametrize("generator_of, discriminator_of, tying, fragment", [
-    ("small", "small", "embeddings+projection", "projection.bias"),
-    ("bert_tiny", "alectra_tiny", "embeddings+encoder", "projection")])
-def test_tying_networks_that_do_not_match_raises(generator_of, discriminator_of, tying, fragment):
-    with pytest.raises(UserError, match=fragment):
-        pretrain.tie(networks(generator_of, 100)["generator"], networks(discriminator_of, 100)["discriminator"], tying)
 
 
 @pytest.mark.parametrize("generator, discriminator", [
@@ -115,42 +84,27 @@ def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, disc
     config = RECIPES["bert_tiny"].generator.config(len(small_tokenizer), pad_token_id=7)
     config.dtype = "float16"
     config.save_pretrained("folder_of_bert")
-    learn = run(
-        "size=tiny", f"generator={generator}", f"discriminator={discriminator}", "steps=6", "lr=3e-3", "warmup_steps=1"
-    )
+    pair = f"generator={generator}", f"discriminator={discriminator}"
+    model = run("size=tiny", *pair, "steps=6", "lr=3e-3", "warmup_steps=1").model
     assert metrics()[-1]["gen_loss"] < metrics()[0]["gen_loss"]
-    pair = learn.model.generator, learn.model.discriminator
-    assert pair[0].get_input_embeddings().weight is pair[1].get_input_embeddings().weight
-    for network, given in zip(pair, (generator, discriminator)):
+    for network, given in ((model.generator, generator), (model.discriminator, discriminator)):
+        assert network.get_input_embeddings().weight is model.generator.get_input_embeddings().weight
         assert network.config.model_type in given and network.config.pad_token_id == small_tokenizer.pad_token_id
         assert {p.dtype for p in network.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("overrides, message", [
-    (["size=bert_small", "objective=electra"], "size=bert_small"),
-    (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "discriminator"),
-    (["size=mini", "generator_hidden_size=.6"], "even size"),
-    (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying"),
-    (["generator={'model_type': 'bert', 'hiden_size': 32}"], "'hiden_size'"),
-    (["size=alectra_small", "max_length=256"], "128 positions"), (["size=bert_small", "temperature=2"], "temperature"),
-])
+    ("size=bert_small objective=electra", "size=bert_small"), ("size=mini generator_hidden_size=.6", "even size"),
+    ("generator={'model_type':'bert','hidden_size':36}", "tying"),
+    ("generator={'model_type':'bert','hiden_size':32}", "'hiden_size'"),
+    ("size=alectra_small max_length=256", "128 positions"), ("size=bert_small temperature=2", "temperature")])
 def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, message):
     with pytest.raises(UserError, match=message):
-        run("size=tiny", *overrides)
+        run("size=tiny", *overrides.split())
     assert not Path("datasets").exists()
 
 
-def test_steps_of_equal_compute():
-    flops = lambda name: flops_per_token(RECIPES[name], 8192)
-    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # facts.md#compute
-    for name in ("bert_tiny", "albert_tiny", "alectra_tiny"):
-        steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[name], 3000, 8192)
-        assert steps * flops(name) == pytest.approx(3000 * flops("tiny"), rel=.001)
-
-
-@pytest.mark.parametrize(
-    "shape, scale, decay", [((5, 3), 1, 0.01), ((3,), 1, 0.0), ((200, 64), 1, 0.01), ((2, 2), 0, 0.01)]
-)
+@pytest.mark.parametrize("shape, scale, decay", [((3,), 1, 0.), ((200, 64), 1, .01), ((2, 2), 0, .01)])
 def test_lamb_matches_pytorch_lamb(shape, scale, decay):
     """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside it
     (facts.md#lmtuners).
@@ -170,17 +124,16 @@ def test_lamb_matches_pytorch_lamb(shape, scale, decay):
     torch.testing.assert_close(weight.detach().double(), expected, atol=2e-5, rtol=1e-5)
 
 
-def test_checkpoints_are_uploaded(workplace):
+def send(path):
+    raise OSError("no network")
+
+
+def test_checkpoints_are_uploaded_and_training_continues_if_that_fails(workplace, monkeypatch, capsys):
     run("size=tiny", "steps=4", "upload_to=sent/here")
     for path in Path("checkpoints/pretrain").glob("*.pth"):
         assert Path("sent/here", path.name).read_bytes() == path.read_bytes()
     run("size=tiny", "steps=2", "upload_to=memory://bucket/run", "resume=False")
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
-
-
-def test_training_continues_if_an_upload_function_fails(workplace, monkeypatch, capsys):
-    def send(path):
-        raise OSError("no network")
     monkeypatch.setattr(pretrain, "c", pretrain.c.copy_with({"upload_to": send}))
-    run("steps=4")
-    assert len(metrics()) == 4 and "no network" in capsys.readouterr().out
+    run("steps=3", "resume=False")
+    assert len(metrics()) == 3 and "no network" in capsys.readouterr().out

@@ -16,33 +16,20 @@ LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (gene
 
 def test_metrics_match_scikit_learn():
     torch.manual_seed(0)
-    metrics, logits, replaced = PretrainingMetrics(), [], []
-    for _ in range(5):
-        is_replaced = torch.rand(8, 64) < .15
-        attention_mask = torch.rand(8, 64) < .9
-        disc_logits = torch.randn(8, 64) * 2 + is_replaced * 1.5 - 2
-        chosen = torch.zeros(8, 64, dtype=torch.bool)
-        chosen[:, :3] = True
-        pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits, is_replaced, attention_mask, chosen)
-        labels = torch.randint(10, (8, 64))
-        metrics.add(pred, (labels, labels), *LOSSES, (chosen.sum(), attention_mask.sum()))
-        logits.append(disc_logits[attention_mask])
-        replaced.append(is_replaced[attention_mask])
-    computed = metrics.compute()
-    truth, scores = torch.cat(replaced).numpy(), torch.cat(logits).numpy()
-    assert computed.pop("disc_auc") == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
+    metrics, chosen = PretrainingMetrics(), torch.arange(64).expand(40, -1) < 3
+    is_replaced, is_token = torch.rand(40, 64) < .15, torch.rand(40, 64) < .9
+    disc_logits = torch.randn(40, 64) * 2 + is_replaced * 1.5 - 2
+    labels = torch.randint(10, (8, 64))
+    for rows in torch.arange(40).split(8):
+        pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits[rows], is_replaced[rows], is_token[rows],
+                                      chosen[rows])
+        metrics.add(pred, (labels, labels), *LOSSES, (torch.tensor(24), is_token[rows].sum()))
+    computed, truth, scores = metrics.compute(), is_replaced[is_token].numpy(), disc_logits[is_token].numpy()
+    assert computed["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
     expected = {"disc_precision": precision_score(truth, scores > 0), "disc_recall": recall_score(truth, scores > 0),
                 "disc_accuracy": accuracy_score(truth, scores > 0), "replaced_share": np.mean(truth),
                 "loss": 27, "gen_loss": 2, "disc_loss": .5, "masks_dropped": 0}
     assert {name: computed[name] for name in expected} == pytest.approx(expected)
-
-
-def test_a_batch_without_masked_tokens_has_no_loss_where_only_those_count():
-    nothing, zero = torch.zeros(1, 4, dtype=torch.bool), torch.tensor(0.)
-    pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4), nothing, nothing, nothing)
-    metrics = PretrainingMetrics()
-    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), zero, (zero, zero), (torch.tensor(0), torch.tensor(0)))
-    assert metrics.compute()["loss"] is None and metrics.compute()["disc_loss"] is None
 
 
 def test_the_unigram_entropy_leaves_out_special_tokens():
@@ -50,8 +37,7 @@ def test_the_unigram_entropy_leaves_out_special_tokens():
     assert unigram_entropy(examples, [2, 3, 99]) == pytest.approx(-.5 * math.log(.5) - 2 * .25 * math.log(.25))
 
 
-@pytest.mark.parametrize("auc, share_done, "
-                         "is_warned", [(.51, .25, False), (.53, .5, True), (.6, .5, False), (None, 1., False)])
+@pytest.mark.parametrize("auc, share_done, is_warned",
+                         [(.51, .25, False), (.53, .5, True), (.6, .5, False), (None, 1., False)])
 def test_discriminator_that_does_not_learn_causes_a_warning(auc, share_done, is_warned):
-    warning = warning_of_collapse(auc, share_done)
-    assert "0.530" in warning if is_warned else warning is None
+    assert bool(warning_of_collapse(auc, share_done)) == is_warned

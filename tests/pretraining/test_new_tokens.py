@@ -1,19 +1,19 @@
 """New tokens for the vocabulary of a trained pair: which ones, and the rows that they start from."""
 import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
-import tiny_pretraining
 import torch
 from tiny_families import FAMILIES
+from tiny_pretraining import equal_weights, run, weights
 from tokenizer_kinds import sentences
 from transformers import AutoModelForMaskedLM
 
-from _utils.errors import UserError
 from _utils.networks import add_tokens
 from _utils.networks.build import build_network
 from _utils.runs.checkpoints import saved_networks
-from _utils.text import extend_tokenizer, load_tokenizer
+from _utils.text import extend_tokenizer, load_documents, load_tokenizer
 
 WORDS = ["coronavirus", "antibody", "generators"]
 
@@ -38,73 +38,51 @@ def test_words_of_a_file_become_tokens_after_the_present_ones(small_tokenizer, w
     assert type(new) is type(small_tokenizer) and new.all_special_ids == small_tokenizer.all_special_ids
 
 
-def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path, capsys):
-    from _utils.text import load_documents
-    (tmp_path / "text.txt").write_text("\n".join(["the antibody and the "
-                                                  "coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]))
-    corpora = [load_documents(str(tmp_path / "text.txt"), tmp_path)]
-    sizes = {n: extend_tokenizer(small_tokenizer, len(small_tokenizer) + n, corpora, tmp_path) for n in (1, 5)}
-    added = {n: new.convert_ids_to_tokens(range(len(small_tokenizer), len(new))) for n, new in sizes.items()}
-    assert added == {1: ["antibody"], 5: ["antibody", "coronavirus"]}  # no numbers, and nothing that occurs rarely
-    assert "antibody" in capsys.readouterr().out
-    next(tmp_path.glob("documents_*.arrow")).unlink()
-    assert (
-        extend_tokenizer(small_tokenizer, len(small_tokenizer) + 1, corpora, tmp_path).get_vocab()
-        == sizes[1].get_vocab()
-    )
-    assert not capsys.readouterr().out  # neither read nor printed again
-
-
-@pytest.mark.parametrize("vocab", [5, 248])
-def test_a_size_that_adds_nothing_raises(small_tokenizer, vocab):
-    assert len(small_tokenizer) == 248
-    with pytest.raises(UserError, match=f"vocab={vocab} .* 248 tokens"):
-        extend_tokenizer(small_tokenizer, vocab)
+def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path):
+    lines = ["the antibody and the coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    corpora, n = [load_documents(str(tmp_path / "text.txt"), tmp_path)], len(small_tokenizer)
+    extended = lambda more: extend_tokenizer(small_tokenizer, n + more, corpora, tmp_path)
+    one, five = extended(1), extended(5)
+    assert one.convert_ids_to_tokens(range(n, len(one))) == ["antibody"]
+    # no numbers, and nothing that occurs rarely
+    assert five.convert_ids_to_tokens(range(n, len(five))) == ["antibody", "coronavirus"]
+    next(tmp_path.glob("documents_*.arrow")).unlink()  # it is not read again
+    assert extended(1).get_vocab() == one.get_vocab()
 
 
 @pytest.mark.parametrize("family, spare", [("electra", 0), ("electra", 7), ("bert", 7), ("deberta", 0)])
 def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, family, spare):
     """spare: rows of the old embeddings that no token has, as in vocabularies that are padded to a multiple of 64."""
-    torch.manual_seed(0)
     config = copy.deepcopy(FAMILIES[family])
-    config.vocab_size = len(small_tokenizer) + spare
+    n, config.vocab_size = len(small_tokenizer), len(small_tokenizer) + spare
     networks = [AutoModelForMaskedLM.from_config(config), build_network("discriminator", copy.deepcopy(config))]
     torch.nn.init.normal_(networks[0].get_output_embeddings().bias)
-    new = extend_tokenizer(small_tokenizer, words_file(*WORDS, "##virus"))
-    before, inputs = copy.deepcopy(networks), torch.tensor([[2, 6, 9, 3]])
+    before, new = copy.deepcopy(networks), extend_tokenizer(small_tokenizer, words_file(*WORDS, "##virus"))
     add_tokens(networks, small_tokenizer, new)
     pieces = small_tokenizer("coronavirus", add_special_tokens=False)["input_ids"]
-    for network, original in zip(networks, before):
-        row = new.convert_tokens_to_ids("coronavirus")
-        table, old = (one.get_input_embeddings().weight for one in (network, original))
-        assert len(table) == max(len(new), len(old)) == network.config.vocab_size
-        torch.testing.assert_close(table[row], old[pieces].mean(0))
-        assert table[:len(small_tokenizer)].equal(old[:len(small_tokenizer)])
-    logits, old_logits = (network.eval()(inputs).logits for network in (networks[0], before[0]))
-    torch.testing.assert_close(
-        logits[..., : len(small_tokenizer)], old_logits[..., : len(small_tokenizer)], atol=1e-3, rtol=1e-3
-    )
-    torch.testing.assert_close(logits[..., row], old_logits[..., pieces].mean(-1), atol=1e-3, rtol=1e-3)
+    row = new.convert_tokens_to_ids("coronavirus")
+    tables = [[one.get_input_embeddings().weight for one in pair] for pair in zip(networks, before)]
+    heads = [one.eval()(torch.tensor([[2, 6, 9, 3]])).logits[0].T for one in (networks[0], before[0])]
+    for table, old in (*tables, heads):
+        assert len(table) == max(len(new), len(old))
+        torch.testing.assert_close(table[row], old[pieces].mean(0), atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(table[:n], old[:n], atol=1e-3, rtol=1e-3)
 
 
-run = tiny_pretraining.run
-
-
-@pytest.mark.parametrize("vocab", ["words.txt", 250])
-def test_continued_pretraining_with_new_words(workplace, vocab):
+@pytest.mark.parametrize("vocab, n", [("words.txt", 251), (250, 250)])
+def test_continued_pretraining_with_new_words(workplace, vocab, n):
     """It resumes bit for bit, and its checkpoint has the larger vocabulary, with which it can be continued again."""
     run("steps=4")
     Path("text.txt").write_text("\n".join(f"{line} antibody coronavirus lymphocyte" for line in sentences()))
     Path("words.txt").write_text("\n".join(WORDS))
-    further = ["initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0", "lr=1e-3"]
-    learn = run(*further, vocab=f"vocab={vocab}")
-    n = 248 + len(WORDS) if vocab == "words.txt" else 250
-    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}
-    token = load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")
-    assert token >= 248 and (learn.dls.train_ds.hf_dset.with_format("numpy")[:200]["input_ids"][0] == token).any()
-    whole = tiny_pretraining.weights("further_5")
-    run(*further, "stop_at=5", vocab=f"vocab={vocab}")
-    run(*further, vocab=f"vocab={vocab}", resume=True)
-    assert tiny_pretraining.equal_weights(whole, tiny_pretraining.weights("further_5"))
+    further = partial(run, "initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0",
+                      "lr=1e-3", vocab=f"vocab={vocab}")
+    examples = further().dls.train_ds.hf_dset.with_format("numpy")[:200]["input_ids"]
+    assert (examples[0] == load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")).any()
+    whole = weights("further_5")
+    further("stop_at=5")
+    further(resume=True)
+    assert equal_weights(whole, weights("further_5"))
     learn = run("initial_weights=further_5_100.0%.pth", "base_run_name=again", "steps=2", vocab=None)
     assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}

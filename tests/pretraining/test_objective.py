@@ -1,20 +1,14 @@
-"""Masking, slots, sampling and loss."""
+"""Masking and sampling."""
 import pytest
 import torch
-import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from torch import nn
 
-from _utils.networks.fast_electra import FastOutput, fill_slots, masked_slots, slot_capacity
 from pretrain import (
-    ELECTRALoss,
-    ELECTRAOutput,
     MaskedLMCallback,
     mask_tokens,
-    max_slots,
-    random_tokens,
     sample,
 )
 
@@ -36,40 +30,10 @@ def test_bert_style_masks_80_replaces_10_and_keeps_10_percent_except_special_tok
     assert inputs.equal(before) and not chosen[torch.isin(inputs, torch.tensor(SPECIAL))].any()
     assert masked[~chosen].equal(inputs[~chosen]) and labels.equal(inputs.masked_fill(~chosen, -100))
     shown, original = masked[chosen], inputs[chosen]
-    masked_share, kept_share = (shown == 4).float().mean(), (shown == original).float().mean()
-    assert masked_share == pytest.approx(.8, abs=.02) and kept_share == pytest.approx(.1, abs=.015)
-    assert 1 - masked_share - kept_share == pytest.approx(.1, abs=.015)  # the random tokens
-    drawn = shown[(shown != 4) & (shown != original)].unique()
-    # from the whole vocabulary except special tokens
-    assert len(drawn) > 350 and not set(drawn.tolist()) & set(SPECIAL)
-
-
-def test_random_tokens_are_uniform_over_all_but_special_tokens():
-    counts = random_tokens(torch.zeros(1000, 100), 12, [0, 3, 4, 11]).flatten().bincount(minlength=12)
-    ordinary = torch.tensor([1, 2, 5, 6, 7, 8, 9, 10])
-    assert counts.sum() == counts[ordinary].sum() == 100_000 and (counts[ordinary] - 12_500).abs().max() < 600
-
-
-@pytest.mark.parametrize("n_slots", [0, 3, 7, 20])
-def test_slots_hold_the_masked_positions_in_order(n_slots):
-    masked = torch.zeros(4, 10, dtype=torch.bool)
-    indices = [1, 5, 9, 12, 30, 38, 39]
-    masked.view(-1)[indices] = True
-    positions, weights = masked_slots(masked, n_slots)
-    used = min(n_slots, len(indices))
-    assert positions[:used].tolist() == indices[:used] and weights.tolist() == [1.] * used + [0.] * (n_slots - used)
-    tokens = torch.arange(40).view(4, 10)
-    filled = fill_slots(tokens, positions, weights, torch.full((n_slots,), 99))
-    assert (filled == 99).sum() == used and (filled.view(-1)[indices[:used]] == 99).all()
-
-
-def test_slot_capacity_exceeds_every_sampled_number_of_masks():
-    torch.manual_seed(0)
-    for shape, p in [((1, 64), .15), ((32, 128), .15), ((128, 128), .25)]:
-        n = shape[0] * shape[1]
-        counts = torch.distributions.Binomial(n, torch.tensor(p)).sample((10_000,))
-        assert counts.max() <= slot_capacity(shape, p) <= n
-    assert slot_capacity((128, 128), .15, max_slots) == 128 * 19
+    is_random = (shown != 4) & (shown != original)
+    for share, expected in ((shown == 4, .8), (shown == original, .1), (is_random, .1)):
+        assert share.float().mean() == pytest.approx(expected, abs=.02)
+    assert len(shown[is_random].unique()) > 350  # from the whole vocabulary
 
 
 @pytest.mark.parametrize("vocab_size", [50, 256, 700])
@@ -79,18 +43,10 @@ def test_inversion_draws_each_token_as_often_as_its_probability(monkeypatch, voc
     logits = 4 * torch.randn(vocab_size)
     logits[[0, vocab_size // 2, -1]] = -float("inf")
     n = 100_000
-    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: ((torch.arange(n, dtype=dtype) + .5) / n)[:, None])
+    evenly = ((torch.arange(n, dtype=torch.float64) + .5) / n)[:, None]
+    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: evenly.to(dtype))
     counts = sample(logits.expand(n, -1), "inverse_cdf").bincount(minlength=vocab_size)
-    assert (counts - n * logits.double().softmax(-1)).abs().max() < 1.1
-    assert not counts[logits.isinf()].any()
-
-
-@pytest.mark.parametrize("extreme", [0., 1 - 2 ** -53])
-def test_inversion_never_draws_impossible_tokens_at_the_ends(monkeypatch, extreme):
-    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(shape, extreme, dtype=dtype))
-    logits = torch.full((1, 600), -float("inf"))
-    logits[0, [3, 300]] = torch.tensor([0., 1.])
-    assert sample(logits, "inverse_cdf").item() == (300 if extreme else 3)
+    assert (counts - n * logits.double().softmax(-1)).abs().max() < 1.1 and not counts[logits.isinf()].any()
 
 
 @pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"])
@@ -100,63 +56,16 @@ def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampl
     logits[:, 25:] = -60000
     drawn = sample(logits, sampling)
     assert drawn.shape == (1000,) and drawn.max() < 25
-    assert sample(torch.tensor([[0., 1., 0.]]).expand(50, -1), sampling, temperature=1e-3).eq(1).all()
     logits[0] = float("nan")  # the loss will be NaN, which ends the run with a message of its own
     assert sample(logits, sampling).shape == (1000,)
 
 
 def test_the_callback_masks_the_batches_of_any_learner():
-    seen = []
-
-    class Network(nn.Linear):
-        def forward(self, *x):
-            seen.append(x)
-            return self.weight.sum()
-
+    seen, network = [], nn.Linear(1, 1)
+    network.forward = lambda *x: seen.append(x) or network.weight.sum()
     dl = DataLoader([(row, torch.tensor(32), 0) for row in batch(16, 32, 50)], bs=8)  # the target is replaced
-    learn = Learner(
-        DataLoaders(dl, dl, device="cpu"),
-        Network(1, 1),
-        lambda output, labels: output + (labels != -100).sum(),
-        cbs=[MaskedLMCallback(4, SPECIAL, 50)],
-    )
+    loss_func = lambda output, labels: output + (labels != -100).sum()
+    learn = Learner(DataLoaders(dl, dl, device="cpu"), network, loss_func, cbs=[MaskedLMCallback(4, SPECIAL, 50)])
     with learn.no_bar(), learn.no_logging():
         learn.fit(1)
     assert len(seen) == 4 and all(len(x) == 4 and (x[0] == 4).any() for x in seen)  # [MASK]
-
-
-def prediction(n_unused=0):
-    """A random output and its labels. n_unused: number of slots after those of the masked positions, if slots are
-    fixed.
-    """
-    inputs = batch(8, 32, 50)
-    _, labels, chosen = mask_tokens(inputs, 4, 50, SPECIAL)
-    torch.manual_seed(0)
-    disc_logits = torch.randn(8, 32)
-    logits = torch.randn(int(chosen.sum()) + n_unused, 50)
-    fields = logits, inputs, disc_logits, chosen & (disc_logits > .5), inputs != 0, chosen
-    return (FastOutput(*fields, masked_slots(chosen, len(logits))) if n_unused else ELECTRAOutput(*fields)), labels
-
-
-@pytest.mark.parametrize("n_unused", [0, 60])
-def test_loss_is_mean_over_masked_tokens_plus_50_times_mean_over_all_tokens(n_unused):
-    pred, labels = prediction(n_unused)
-    masked, tokens = pred.is_mlm_applied, pred.attention_mask
-    gen = F.cross_entropy(pred.mlm_gen_logits[:int(masked.sum())], labels[masked])
-    disc = F.binary_cross_entropy_with_logits(pred.disc_logits[tokens], pred.is_replaced[tokens].float())
-    assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
-    without_masks = pred._replace(
-        mlm_gen_logits=pred.mlm_gen_logits[:n_unused], is_mlm_applied=torch.zeros_like(masked)
-    )
-    if n_unused:
-        without_masks = without_masks._replace(slots=masked_slots(without_masks.is_mlm_applied, n_unused))
-    assert float(ELECTRALoss()(without_masks, labels)) == pytest.approx(float(50 * disc), rel=1e-5)
-
-
-def test_label_smoothing_true_means_one_tenth_and_raises_only_labels_of_originals():
-    pred, labels = prediction()
-    loss = lambda pred=pred, **smoothing: float(ELECTRALoss(**smoothing)(pred, labels))
-    for name in ("gen_label_smooth", "disc_label_smooth"):
-        assert loss(**{name: True}) == loss(**{name: .1}) != loss()
-    all_replaced = pred._replace(is_replaced=torch.ones_like(pred.is_replaced))
-    assert loss(all_replaced, disc_label_smooth=True) == loss(all_replaced)

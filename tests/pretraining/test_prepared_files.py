@@ -1,11 +1,9 @@
-"""Files of prepared examples: what a killed process leaves, several processes at once, and how the work is divided."""
-import contextlib
+"""Files of prepared examples: what a killed process leaves, and which runs share them."""
+import itertools
 import multiprocessing
 import os
 import signal
-import time
 
-import psutil
 import pytest
 import tiny_pretraining
 from corpora import make_corpus
@@ -18,7 +16,8 @@ from _utils.text.processors import ELECTRADataProcessor
 pytestmark = pytest.mark.skipif(
     multiprocessing.get_start_method() != "fork", reason="monkeypatching reaches only forked processes"
 )
-FORK = multiprocessing.get_context("fork")
+
+
 N_FILES = 12
 
 
@@ -27,109 +26,32 @@ def prepare(tmp_path, small_tokenizer, monkeypatch):
     """Return a function that prepares the examples of a small corpus of N_FILES blocks in a subfolder of tmp_path."""
     monkeypatch.setattr(processors, "BLOCK", 10)
     corpus = make_corpus(n_documents=10 * N_FILES)
-    return lambda folder="cache", num_proc=2: prepare_examples(
-        corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=num_proc
-    )
-
-
-@pytest.fixture
-def before_file(monkeypatch):
-    """Return a function that takes `act` and calls `act(path)` in the middle of writing each file."""
-    write_blocks, write_file = ELECTRADataProcessor._write_blocks, ELECTRADataProcessor._write_file
-
-    def patch(act):
-        def remember_path(processor, task):
-            processor.path = task[0]
-            write_file(processor, task)
-
-        def act_and_write(processor, blocks, file):
-            act(processor.path)
-            write_blocks(processor, blocks, file)
-        monkeypatch.setattr(ELECTRADataProcessor, "_write_file", remember_path)
-        monkeypatch.setattr(ELECTRADataProcessor, "_write_blocks", act_and_write)
-    return patch
-
-
-def start(function, *args):
-    """Call a function in a fork of this process, in a new process group."""
-    def run():
-        os.setsid()
-        # it is ignored if a shell runs the tests in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        function(*args)
-    process = FORK.Process(target=run)
-    process.start()
-    return process
-
-
-def wait_until_empty(group):
-    """Wait until a process group has no processes; fail after 20 seconds."""
-    for _ in range(400):
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # the process has just exited
-            running = [process for process in psutil.process_iter()
-                       if process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group]
-            if not running:
-                return
-        time.sleep(.05)
-    pytest.fail(f"still running: {running}")
+    return lambda folder, n: prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=n)
 
 
 def files(folder):
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.arrow")}
 
 
-@pytest.mark.parametrize("num_proc, killed", [(1, "itself"), (2, "parent"), (2, "worker")])
-def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, before_file, num_proc, killed):
-    whole = prepare("whole").to_dict()
+def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, monkeypatch):
+    whole = prepare("whole", 2).to_dict()
+    build, calls, parent = ELECTRADataProcessor.build, itertools.count(), os.getpid()
 
-    def kill(path):
-        if path.stem.endswith("_00006_of_00012"):
-            os.kill(os.getppid() if killed == "parent" else os.getpid(), signal.SIGKILL)
-            time.sleep(.2)
-    before_file(kill)
-    if killed == "worker":
-        with pytest.raises(UserError, match="A process that prepares data died.* rerun the same command"):
-            prepare()
-    else:
-        process = start(prepare, "cache", num_proc)
-        process.join(30)
-        assert process.exitcode == -signal.SIGKILL
-        wait_until_empty(process.pid)
+    def build_four(*given):
+        """Each worker is killed at its fifth block."""
+        if next(calls) == 4 and os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return build(*given)
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="rerun the same command"):
+        patch.setattr(ELECTRADataProcessor, "build", build_four)
+        prepare("cache", 2)
     kept = files(tmp_path / "cache")
     assert 3 <= len(kept) < N_FILES
 
-    before_file(lambda path: None)
-    assert prepare(num_proc=3).to_dict() == whole
+    assert prepare("cache", 3).to_dict() == whole
     after = files(tmp_path / "cache")
     assert len(after) == N_FILES and {name: after[name] for name in kept} == kept
     assert not list((tmp_path / "cache").glob("*.unfinished"))
-
-
-def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, before_file):
-    before_file(lambda path: path.stem.endswith(("_00004_of_00012", "_00005_of_00012")) and time.sleep(60))
-    process = start(prepare)
-    while len(files(tmp_path / "cache") if (tmp_path / "cache").exists() else ()) < 4:
-        time.sleep(.05)
-    os.killpg(process.pid, signal.SIGINT)
-    process.join(25)
-    assert process.exitcode == 1
-    wait_until_empty(process.pid)
-    assert len(files(tmp_path / "cache")) >= 4
-
-
-def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path, prepare, before_file):
-    def log(path):
-        with open(tmp_path / "log", "a") as file:
-            file.write(f"{path.name}\n")
-        time.sleep(.02)
-    before_file(log)
-    processes = [start(prepare) for _ in range(3)]
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    built = (tmp_path / "log").read_text().splitlines()
-    assert len(built) == len(set(built)) == N_FILES
-    assert prepare().to_dict() == prepare("whole").to_dict()
 
 
 def test_runs_with_different_seeds_share_their_examples(workplace):

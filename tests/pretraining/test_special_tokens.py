@@ -1,23 +1,19 @@
 """Tokenizers with other special tokens than BERT's, without a template, and with tokens that their users added."""
-import shutil
+import json
 
-import datasets
 import numpy as np
 import pytest
-import torch
 from tiny_pretraining import metrics, run
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
-from transformers import AutoConfig, AutoTokenizer, pipeline
+from transformers import AutoTokenizer
 
 import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import UserError
-from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
-from _utils.tasks.glue import TASKS
+from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tagging import WordRows
@@ -49,9 +45,8 @@ def checkpoint(folder, tmp_path_factory):
 
 
 def ids_of_pretraining(tokenizer, lines):
-    """(ids, number of tokens of type 0) of the only example of lines of text."""
-    examples = ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)(["\n".join(lines)])
-    return examples["input_ids"][0], examples["sentA_length"][0]
+    """The ids of the only example of lines of text."""
+    return ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)(["\n".join(lines)])["input_ids"][0]
 
 
 def encoded(tokenizer, *texts):
@@ -65,7 +60,7 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     export_hf(checkpoint, str(tmp_path / "out"))
     exported = AutoTokenizer.from_pretrained(tmp_path / "out/discriminator")
     ids = encoded(loaded, TEXT).ids
-    assert ids_of_pretraining(given, [TEXT])[0] == ids == encoded(given, TEXT).ids == exported(TEXT)["input_ids"]
+    assert ids_of_pretraining(given, [TEXT]) == ids == encoded(given, TEXT).ids == exported(TEXT)["input_ids"]
     assert {given.convert_tokens_to_ids(token) for token in [*MARKERS, "[NUM]"]} <= set(ids)
     assert ids[0] == given.cls_token_id and ids[-1] == given.sep_token_id and given.unk_token_id not in ids
     pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
@@ -73,50 +68,31 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
 
 
-def test_tags_and_questions_use_added_tokens(folder):
+def test_tags_and_questions_use_added_tokens(folder, tmp_path):
     tokenizer = load_tokenizer(folder)
     tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
-    row = datasets.Dataset.from_dict({
-        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]],
-        "answer_start": [-1], "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
-    asked = QuestionRows(row, tokenizer, 64, QuestionOptions()).flat["inp_ids"]
+    question = {"context": TEXT, "qas": [{"id": "a", "question": f"which {MARKERS[0]}", "answers": []}]}
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [question]}]}))
+    asked = QuestionRows(read_questions(str(tmp_path / "a.json")), tokenizer, 64, QuestionOptions()).flat["inp_ids"]
     for ids in (tagged, asked):
         assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist())
         assert ids[0] == tokenizer.cls_token_id
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "renamed.json", ""])
+@pytest.mark.parametrize("name", ["renamed.json", "tokenizer.json"])
 def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, tmp_path, name):
-    path = tmp_path / (name or "tokenizer.json")
-    train(kind).save(str(path))
-    tokenizer = load_tokenizer(str(path if name else tmp_path))
+    train(kind).save(str(tmp_path / name))
+    tokenizer = load_tokenizer(str(tmp_path / name if name == "renamed.json" else tmp_path))
     encoding = encoded(tokenizer, *PAIR)
     assert encoding.ids[0] == tokenizer.cls_token_id and encoding.ids.count(tokenizer.sep_token_id) >= 2
     assert None not in (tokenizer.pad_token, tokenizer.mask_token)
 
 
-def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_path):
-    """transformers would build the family's own tokenizer from its vocabulary. Added special tokens stay special."""
-    shutil.copy(f"{folder}/tokenizer.json", tmp_path)
-    AutoConfig.for_model("electra").save_pretrained(tmp_path)
-    found, expected = load_tokenizer(str(tmp_path)), load_tokenizer(folder)
-    assert encoded(found, TEXT, *PAIR[:1]).ids == encoded(expected, TEXT, *PAIR[:1]).ids
-    assert set(found.all_special_ids) == set(expected.all_special_ids)
-
-
-def test_a_tokenizer_without_a_role_raises_with_it(tmp_path):
-    tokenizer = train("WordPiece without template")
-    content = tokenizer.to_str().replace("[MASK]", "[HIDE]")
-    (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
-        load_tokenizer(str(tmp_path))
-
-
-def test_a_vocab_txt_may_have_the_names_of_roberta(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "some", "words"]))
-    for vocab in (tmp_path / "vocab.txt", tmp_path):  # also alone in a folder
-        tokenizer = load_tokenizer(str(vocab))
-        assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_vocab_txt_may_have_the_names_of_roberta_also_alone_in_a_folder(tmp_path, is_file):
+    (tmp_path / "vocab.txt").write_text("<s>\n<pad>\n</s>\n<unk>\n<mask>\nsome\nwords")
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt" if is_file else tmp_path))
+    assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
 
 
 def test_pretraining_with_the_names_of_roberta(workplace):
@@ -127,22 +103,3 @@ def test_pretraining_with_the_names_of_roberta(workplace):
     assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
     learn = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=2", vocab=None)
     assert learn.model.pad_token_id == learn.model.discriminator.config.pad_token_id == 1
-
-
-def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path):
-    """Of pairs with added tokens: ids, segments and padding are the same."""
-    pretrained, task = load_pretrained(checkpoint, "tiny"), TASKS["mrpc"]
-    pretrain.set_seed(1)
-    model = task.network(pretrained, {})
-    torch.nn.init.normal_(model.classifier.weight)
-    settings = {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
-    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}},
-           "train_rows": 9, "synthetic": False, "settings": settings}
-    save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
-    export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
-    pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]
-    expected = finetune.load(tmp_path / "mrpc.pth", "cpu").predict(pairs).probabilities
-    classify = pipeline("text-classification", model=str(tmp_path / "out/classifier"), top_k=None)
-    for (first, second), row in zip(pairs, expected):
-        found = {one["label"]: one["score"] for one in classify({"text": first, "text_pair": second})}
-        np.testing.assert_allclose([found[label] for label in task.labels], row, atol=1e-4)

@@ -1,4 +1,4 @@
-"""A training step: gradients, updates that are skipped, micro-batches; compiled and captured steps equal eager ones."""
+"""A training step: gradients and micro-batches; compiled and captured steps equal eager ones."""
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +7,7 @@ import torch
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
+from _utils.networks import PARTS
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph, metrics
 from _utils.training.device import seed_step
@@ -25,21 +26,17 @@ def operations_of_torch(monkeypatch):
 
 def build_learner(device="cpu", *settings):
     """A learner whose steps have two micro-batches. With compile=True its step can be captured, but is not yet."""
-    c = pretrain.c.override(
-        ["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32"]
-    ).override(settings)
-    device = torch.device(device)
-    with device:
+    c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32"])
+    with torch.device(device) as device:
         hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
-        learn = pretrain.build_learner(
-            complete(c), hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes()
-        )
+        dls = SimpleNamespace(device=device, n_inp=2)
+        learn = pretrain.build_learner(complete(c.override(settings)), hf_tokenizer, dls, None, Processes())
     learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.CompiledStep)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
     return learn
 
 
-def static_learner(device="cpu", *settings):
+def static_learner(device, *settings):
     return build_learner(device, "compile=True", *settings)
 
 
@@ -61,15 +58,9 @@ def gradients_by_autograd(learn, x, counts):
     return found
 
 
-ROBERTA = {
-    "model_type": "roberta",
-    "hidden_size": 64,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 1,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-}
-PAIR = ["precision=bf16", f"generator={ROBERTA}", f"discriminator={ROBERTA}"]
+PAIR = ["precision=bf16", *(f"{part}={{'model_type': 'roberta', 'hidden_size': 64, 'num_attention_heads': 2, "
+                            "'num_hidden_layers': 1, 'intermediate_size': 64, 'max_position_embeddings': 64}"
+                            for part in PARTS)]
 
 
 @pytest.mark.parametrize(
@@ -93,27 +84,27 @@ def test_gradients_equal_those_of_plain_autocast(settings):
         torch.testing.assert_close(p.grad, expected[name], atol=0., rtol=0., msg=name)
 
 
-@pytest.mark.parametrize("masking", ["bernoulli", "official"])
-def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(masking):
+@pytest.mark.parametrize("setting", ["masking=bernoulli", "masking=official", *(
+    f"objective={name}" for name in ("mlm", "electra_15", "replace_mlm", "all_tokens_mlm", "adversarial"))])
+def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(setting):
     """On the CPU they are as long as their longest row."""
     found = []
-    for micro_batch, lengths in ((4, [32]), (3, [32, 20]), (2, [32, 32]), (1, [32, 32, 32, 20])):
+    for micro_batch, lengths in ((4, [32]), (3, [32, 20]), (1, [32, 32, 32, 20])):
         torch.manual_seed(0)
-        learn = build_learner("cpu", f"masking={masking}", f"micro_batch={micro_batch}", "temperature=1e-6")
-        learn.model.eval()  # without dropout
+        learn = build_learner("cpu", setting, f"micro_batch={micro_batch}")
+        learn.model.eval().temperature = 1e-6  # without dropout and random samples
         torch.manual_seed(0)
         x, counts = learn.masks(*batch_of(learn))
         micro_batches = [rows for _, rows in learn.micro_batches(x)]
         assert [rows[0].shape[1] for rows in micro_batches] == lengths
         for rows in micro_batches:
             learn.accumulate(*rows, *counts)
-        found.append(([p.grad for p in learn.model.parameters()], learn.train_metrics.compute()))
+        computed = {name: value for name, value in learn.train_metrics.compute().items() if value is not None}
+        found.append(([p.grad for p in learn.model.parameters()], computed))
     (expected, expected_metrics), *others = found
-    assert any(gradient.abs().max() > .01 for gradient in expected)
     for gradients, computed in others:
         assert computed == pytest.approx(expected_metrics, rel=1e-4)
-        for a, b in zip(expected, gradients):
-            torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
+        torch.testing.assert_close(gradients, expected, atol=2e-5, rtol=1e-3)
 
 
 def needs_gpu(test):
@@ -139,39 +130,19 @@ def train(learn, steps=4):
         learn.train_iter = step
         learn.opt.set_hyper("lr", 1e-3 * (step + 1))
         learn.one_batch(step, batch_of(learn, seed=step))
-    return state_of(learn)
-
-
-def state_of(learn):
     moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
-    return [tensor.detach().clone() for tensor in (*learn.model.parameters(), *moments, learn.train_metrics.sums)]
+    return [tensor.detach() for tensor in (*learn.model.parameters(), *moments, learn.train_metrics.sums)]
 
 
-def assert_same_state(a, b, **tolerances):
-    for x, y in zip(a, b, strict=True):
-        torch.testing.assert_close(x, y, **{"atol": 0., "rtol": 0., **tolerances})
-
-
-@pytest.mark.parametrize("precision, tolerances", [
-    pytest.param("fp32", {"atol": 1e-6, "rtol": 1e-5}, marks=pytest.mark.slow), ("bf16", {"atol": 1e-2, "rtol": 1e-2})])
-def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerances):
+@pytest.mark.parametrize("precision, tolerance", [pytest.param("fp32", 1e-5, marks=pytest.mark.slow), ("bf16", 1e-2)])
+def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerance):
     eager, compiled = (static_learner("cpu", f"precision={precision}") for _ in range(2))
     cuda_graph.compile_step(compiled, backend="aot_eager")
-    assert_same_state(train(eager), train(compiled), **tolerances)
+    torch.testing.assert_close(train(eager), train(compiled), atol=tolerance, rtol=tolerance)
 
 
-VARIANTS = [
-    "precision=bf16",
-    "masking=official",
-    "objective=mlm",
-    "objective=all_tokens_mlm",
-    "objective=adversarial",
-    "optimizer=lamb",
-    "adam_bias_correction=True",
-    "sampling=multinomial",
-    "uniform_generator=True",
-    "size=mini",
-]
+VARIANTS = ("precision=bf16 masking=official objective=mlm objective=all_tokens_mlm objective=adversarial "
+            "optimizer=lamb adam_bias_correction=True sampling=multinomial uniform_generator=True size=mini").split()
 
 
 @needs_gpu
@@ -179,4 +150,4 @@ VARIANTS = [
 def test_captured_steps_compute_the_same_as_eager_ones(shallow, setting):
     eager, captured = static_learner("cuda", setting), static_learner("cuda", setting)
     cuda_graph.capture_step(captured, batch_of(captured))
-    assert_same_state(train(eager), train(captured), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(train(eager), train(captured), atol=1e-5, rtol=1e-4)

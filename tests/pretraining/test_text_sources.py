@@ -6,15 +6,13 @@ import itertools
 import json
 import lzma
 import os
-import re
-from pathlib import Path
 
 import pandas
 import pyarrow
 import pytest
 
 from _utils.errors import UserError
-from _utils.text import embedded_text, sources
+from _utils.text import embedded_text
 from _utils.text.sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
@@ -62,9 +60,8 @@ def write(path, content):
 @pytest.fixture
 def texts_of(tmp_path):
     """Return a function that reads a source in tmp_path into a list of documents."""
-    return lambda source, **options: list(
-        load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"]
-    )
+    return lambda source, **options: load_documents(str(tmp_path / source), tmp_path / "cache",
+                                                    **options).documents["text"][:]
 
 
 def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
@@ -76,48 +73,29 @@ def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, tex
     assert texts_of("library") == texts_of("capitals") == DOCUMENTS * len(FILES) * len(COMPRESSION)
 
 
-def test_text_column_of_parquet_without_empty_rows(tmp_path, texts_of):
-    table = pandas.DataFrame({"id": [1, 2, 3, 4], "text": [DOCUMENTS[0], None, "", DOCUMENTS[1]]})
-    write(tmp_path / "table.parquet", table.to_parquet())
-    assert texts_of("table.parquet") == DOCUMENTS
-
-
-@pytest.fixture
-def library(tmp_path):
-    """Create a folder with text files of all formats at several depths, and other files."""
-    write(tmp_path / "library/c.txt", "third")
-    write(tmp_path / "library/a/c[1].txt", "glob")
-    write(tmp_path / "library/a/wiki_00", '<doc id="1">\nTitle\n\nfirst\n</doc>\n')
-    write(tmp_path / "library/a/deep/er/b.jsonl.gz", gzip.compress(b'{"text": "second"}'))
-    write(tmp_path / "library/d.parquet", pandas.DataFrame({"text": ["fourth"]}).to_parquet())
-    for name in ("notes.md", "image.png", "wiki_index", ".hidden.txt", ".cache/old.txt"):
-        write(tmp_path / "library" / name, "must not be read")
+LIBRARY = {
+    "c.txt": b"third", "a/c[1].txt": b"glob", "a/wiki_00": b'<doc id="1">\nTitle\n\nfirst\n</doc>\n',
+    "a/deep/er/b.jsonl.gz": gzip.compress(b'{"text": "second"}'),
+    "d.parquet": pandas.DataFrame({"text": [None, "fourth", ""]}).to_parquet(),
+    **dict.fromkeys(("notes.md", "image.png", "wiki_index", ".hidden.txt", ".cache/old.txt"), b"must not be read"),
+}
 
 
 @pytest.mark.parametrize("source, expected", [
-    ("library", ["glob", "second", "first", "third", "fourth"]),
-    ("library/*", ["third", "fourth"]),
-    ("library/**/*", ["glob", "second", "first", "third", "fourth"]),
-    ("library/a/c[1].txt", ["glob"]),
-])
-def test_folders_are_read_recursively_and_globs_like_in_a_shell(library, texts_of, source, expected):
-    assert texts_of(source) == expected
+    ("library", "glob second first third fourth"), ("library/*", "third fourth"),
+    ("library/**/*", "glob second first third fourth"), ("library/a/c[1].txt", "glob")])
+def test_folders_are_read_recursively_and_globs_like_in_a_shell(tmp_path, texts_of, source, expected):
+    for name, content in LIBRARY.items():
+        write(tmp_path / "library" / name, content)
+    assert texts_of(source) == expected.split()
 
 
 def test_files_that_are_not_read_are_named(tmp_path, capsys):
-    def printed():
-        check_sources([str(tmp_path / "texts")], tmp_path / "cache", "utf-8")
-        return capsys.readouterr().out
-    write(tmp_path / "texts/a.txt", "x")
-    assert not printed()
-    for name in ("b.txt.aa", "data.json", ".c.txt"):
+    for name in ("a.txt", "b.txt.aa", "data.json", ".c.txt"):
         write(tmp_path / "texts" / name, "x")
-    (tmp_path / "texts/broken.txt").symlink_to(tmp_path / "missing.txt")
-    line = printed()
-    assert all(name in line for name in ("b.txt.aa", "data.json", ".c.txt", "broken.txt"))
-    for i in range(30):
-        write(tmp_path / f"texts/part-{i:05}", "x")
-    assert len(printed()) < 500  # many are counted
+    check_sources([str(tmp_path / "texts")], tmp_path / "cache", "utf-8")
+    printed = capsys.readouterr().out
+    assert "a.txt" not in printed and all(name in printed for name in ("b.txt.aa", "data.json", ".c.txt"))
 
 
 def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
@@ -136,10 +114,8 @@ def replace_and_restore_time(path):
 
 
 @pytest.mark.parametrize("change", [
-    lambda books: replace_and_restore_time(books / "a.txt"),
-    lambda books: write(books / "b/new.txt", "A new one."),
-    lambda books: (books / "a.txt").rename(books / "z.txt"),
-])
+    lambda books: replace_and_restore_time(books / "a.txt"), lambda books: write(books / "b/new.txt", "A new one."),
+    lambda books: (books / "a.txt").rename(books / "z.txt")])
 def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, change):
     write(tmp_path / "books/a.txt", TXT)
     write(tmp_path / "books/b/c.txt", "Another book.")
@@ -148,25 +124,13 @@ def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, chan
     assert texts_of("books") != before
 
 
-def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, monkeypatch):
-    write(tmp_path / "books/a.txt", TXT)
-    read_file = sources.read_file
-    monkeypatch.setattr(sources, "read_file", lambda *given: write(tmp_path / "books/b.txt", TXT) and read_file(*given))
-    with pytest.raises(UserError, match="books' changed"):
-        texts_of("books")
-    assert not list((tmp_path / "cache").glob("*.arrow*"))
-
-
 def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
-    assert texts_of("text.txt") == DOCUMENTS
+    texts_of("text.txt")
     [path] = (tmp_path / "cache").glob("*.arrow")
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"Another", b"Ynother"))
+    path.write_bytes(path.read_bytes().replace(b"Another", b"Ynother"))
     with pytest.raises(UserError, match="documents_"):
         texts_of("text.txt")
-    path.write_bytes(content)
-    assert texts_of("text.txt") == DOCUMENTS
 
 
 SOURCE = '''"""Read a table. Each row is a list of numbers (see below), and the first row is a header!
@@ -184,38 +148,31 @@ def read(path):
         or None.
     """
 '''
-SENTENCES = ["It returns None if the file is "
-             "empty.", "Read all rows of a file into a list.", "The name of the file to read, or None."]
+SENTENCES = ["It returns None if the file is empty.", "Read all rows and column 0 of a file into a list.",
+             "The name of the file to read, or None."]
 
 
 def write_sources(folder, n):
-    for i in range(n):
-        write(folder / f"{i:02}.py", SOURCE.replace("all rows", f"all rows and column {i}"))
-    return sorted(folder.glob("*.py"))
+    return [write(folder / f"{i:02}.py", SOURCE.replace("all rows", f"all rows and column {i}")) for i in range(n)]
 
 
 def test_embedded_text_has_one_plain_sentence_per_line_and_none_twice(tmp_path, monkeypatch):
     files = write_sources(tmp_path, 3)
-    assert embedded_text.sentences_of(files[0]) == [SENTENCES[0], "Read all rows and column 0 of a file into a "
-                                                                  "list.", SENTENCES[2]]
+    assert embedded_text.sentences_of(files[0]) == SENTENCES
     monkeypatch.setattr(embedded_text, "source_files", lambda: files)
     found = []
     for n in (1, 3):
         monkeypatch.setattr(embedded_text, "num_cpus", lambda n=n: n)
         found.append([document.split("\n") for document in embedded_text.documents()])
     assert found[0] == found[1] and list(map(len, found[0])) == [3, 1, 1]
-    # twelve words occur more than once, and the first of the others is 0
-    monkeypatch.setattr(embedded_text, "N_WORDS", 13)
-    assert [*embedded_text.documents()] == ["Read all rows and column 0 of a file into a list."]
 
 
 def test_every_tenth_document_of_the_embedded_text_is_held_out(tmp_path, monkeypatch):
     files = write_sources(tmp_path / "source", 20)
     monkeypatch.setattr(embedded_text, "source_files", lambda: files)
     train, held_out = (load_documents(name, tmp_path / "cache") for name in ("docs", "docs_held_out"))
-    assert len(train.documents) == 18
+    assert len(train.documents) == 18 and train.key != held_out.key
     assert held_out.documents["text"][:] == [f"Read all rows and column {i} of a file into a list." for i in (9, 19)]
-    assert train.key != held_out.key and len(list((tmp_path / "cache").glob("documents_*.arrow"))) == 1
 
 
 def test_embedded_text_does_not_depend_on_other_packages(tmp_path, monkeypatch):
@@ -225,17 +182,10 @@ def test_embedded_text_does_not_depend_on_other_packages(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert importlib.metadata.version("another") == "1.0"
     assert (list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()) == before
-    requirements = Path(__file__).parents[2].joinpath("requirements.txt").read_text()
-    missing = {name.lower() for name in embedded_text.PACKAGES.values()} - set(
-        re.findall(r"^[\w-]+", requirements, re.M)
-    )
-    assert missing == {"networkx", "sympy"}  # torch requires both
 
 
-@pytest.mark.parametrize("name, encoding", [
-    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"),
-    ("wiki_00", "cp1252"),
-])
+@pytest.mark.parametrize("name, encoding", [("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"),
+                                            ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS

@@ -19,15 +19,12 @@ def test_every_option_trains_and_changes_the_loss(workplace):
     """An option without effect would give the same loss."""
     losses = {}
     for options in OPTIONS.strip().replace("\n", " | ").split(" | "):
-        learn = run("steps=6", "warmup_steps=2", "milestones=100", *options.replace("plain", "").split())
+        run("steps=6", "warmup_steps=2", "milestones=100", *options.replace("plain", "").split())
         rows = metrics()
         assert len(rows) == 6 and all(math.isfinite(row["loss"]) for row in rows), options
         assert rows[-1]["gen_loss"] < rows[0]["gen_loss"], options
         losses[options] = rows[-1]["loss"]
-        if options == "schedule=one_cycle":
-            assert learn.opt.opt.param_groups[0]["betas"][0] == pytest.approx(learn.schedule.functions["mom"](5 / 6))
     assert len(set(losses.values())) == len(losses), losses
-    assert run("steps=1", "disallow_correct=True").model.disallow_correct  # too rare in so short a run to change a loss
 
 
 @pytest.mark.parametrize("logger, files", [("neptune", ".neptune/offline/*/*"), ("wandb", "**/offline-run-*")])

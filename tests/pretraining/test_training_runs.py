@@ -2,6 +2,7 @@
 pretraining.
 """
 import contextlib
+import itertools
 import json
 import math
 import shutil
@@ -17,7 +18,6 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.training import pretraining_run
 
 
 @pytest.fixture(scope="module")
@@ -30,32 +30,16 @@ def finished_run(tmp_path_factory, small_tokenizer):
         return Path.cwd(), learn
 
 
-def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(workplace, monkeypatch, capsys):
+def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(workplace):
     """The steps that were timed leave no trace: the run is the same as with that number of steps."""
     settings = ["warmup_steps=.25", "milestones=100"]
     in_minutes = partial(run, "minutes=.03", "steps=None", *settings, resume=True)
     in_minutes("stop_at=3")
     steps = load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["steps"]
-    assert steps > 3 and f"{steps:,} steps" in capsys.readouterr().out
-
-    monkeypatch.setattr(pretraining_run, "seconds_per_step", None)  # a resumed run measures nothing
-    in_minutes()
+    assert steps > 3
+    in_minutes()  # does not measure again
     run(f"steps={steps}", "base_run_name=other", *settings)
     assert equal_weights(weights(), weights("other_5"))
-    with pytest.raises(UserError, match="minutes=0.03"):
-        in_minutes("minutes=.02")
-
-
-def test_the_first_screen_is_one_summary(workplace, capsys):
-    """Two lines before the first milestone, and one for a run that is complete."""
-    settings = ["steps=8", "warmup_steps=2", "milestones=100"]
-    learn = run(*settings, resume=True)
-    network, text, *others = capsys.readouterr().out.splitlines()
-    assert "tiny" in network and "8 steps" in network and f"{len(learn.dls.train_ds):,} training examples" in text
-    assert len(others) <= 2
-    run(*settings, resume=True)
-    [line] = capsys.readouterr().out.splitlines()
-    assert "complete" in line and "resume=False" in line
 
 
 @pytest.fixture
@@ -66,22 +50,16 @@ def finished(finished_run, monkeypatch):
 
 
 def test_run_writes_milestones_configuration_metrics_and_plots(finished):
-    milestones = {f"mini_5_{percent}%.pth" for percent in (6.25, 12.5, 25., 50., 100.)}
-    assert {path.name for path in FOLDER.glob("*.pth")} == milestones
+    assert {path.stem for path in FOLDER.glob("*.pth")} == {
+        f"mini_5_{percent}%" for percent in (6.25, 12.5, 25., 50., 100.)}
     plots = [FOLDER / "mini_5" / f"{name}.png" for name in ("training", "learning_rate", "sentences")]
     assert all(path.stat().st_size > 5000 for path in plots)
     saved = json.loads((FOLDER / "mini_5/config.json").read_text())
     assert saved["config"]["lr"] == 3e-4 and {"torch", "transformers", "fastai", "datasets"} <= set(saved["versions"])
     train, held_out = metrics(), metrics("held_out")
-    assert [row["step"] for row in train] == list(range(1, 17)) and [row["step"] for row in held_out] == [
-        1,
-        2,
-        4,
-        8,
-        16,
-    ]
-    for row in train + held_out:
-        assert math.isfinite(row["gen_loss"]) and math.isfinite(row["disc_loss"]) and 0 <= row["disc_auc"] <= 1
+    assert [row["step"] for row in train] == list(range(1, 17))
+    assert [row["step"] for row in held_out] == [1, 2, 4, 8, 16]
+    assert all(math.isfinite(row["loss"]) and 0 <= row["disc_auc"] <= 1 for row in train + held_out)
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0
     assert [event.step for event in tensorboard_events().Scalars("train/loss")] == list(range(1, 17))
 
@@ -93,20 +71,13 @@ def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(f
     token_ids = Tokenizer.from_str(checkpoint["tokenizer"]).get_vocab()
     assert sorted(token_ids, key=token_ids.get) == Path("vocab.txt").read_text().split("\n")
     assert equal_weights(checkpoint["model"], finished.model.state_dict())
-    assert not equal_weights(after_first_step["model"], checkpoint["model"])
 
 
-def keep_three_documents():
-    """Too few to hold some out."""
-    Path("text.txt").write_text("\n\n".join(Path("text.txt").read_text().split("\n\n")[:3]))
-
-
-def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workplace, capsys):
+def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workplace):
     first = run("steps=4").model.state_dict()
     (FOLDER / "mini_5/resume.pth.host-1.unfinished").touch()  # as a kill leaves behind
     assert equal_weights(first, run("steps=4").model.state_dict())
     [archive] = (FOLDER / "aside").iterdir()
-    assert str(archive) in capsys.readouterr().out
     assert (archive / "mini_5_100.0%.pth").exists() and (archive / "mini_5/metrics.jsonl").exists()
     assert not list(archive.rglob("*.unfinished"))
     assert not equal_weights(first, run("steps=4", "seed=6").model.state_dict())
@@ -114,69 +85,50 @@ def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workpl
 
 @pytest.fixture
 def infinite_loss(monkeypatch):
-    """`infinite_loss(step, n)` makes the loss of the n steps after `step` infinite, in a run that logs every step."""
-    forward, path = pretrain.ELECTRALoss.forward, FOLDER / "mini_5/metrics.jsonl"
+    """`infinite_loss(steps)` makes the loss of these training steps infinite."""
+    forward = pretrain.ELECTRALoss.forward
 
-    def after(step, n=1):
+    def in_steps(steps):
+        calls = itertools.count(1)
+
         def infinite(loss_func, *args, **kwargs):
             loss, terms = forward(loss_func, *args, **kwargs)
-            is_after = (
-                torch.is_grad_enabled()
-                and path.exists()
-                and {row["step"] for row in metrics()[-1:]} & {*range(step, step + n)}
-            )
-            return loss * (float("inf") if is_after else 1.), terms
+            is_infinite = torch.is_grad_enabled() and next(calls) in steps
+            return loss * (float("inf") if is_infinite else 1.), terms
         monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite)
-    return after
+    return in_steps
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_steps_whose_gradients_overflow_are_skipped(workplace, infinite_loss, precision):
-    infinite_loss(2)
-    weights = run(f"precision={precision}", "steps=3").model.state_dict()
-    assert [row["skipped_updates"] for row in metrics()] == [0, 0, 1] and all(
-        p.isfinite().all() for p in weights.values()
-    )
+    infinite_loss([3])
+    model = run(f"precision={precision}", "steps=3").model
+    assert [row["skipped_updates"] for row in metrics()] == [0, 0, 1]
+    assert all(p.isfinite().all() for p in model.parameters())
 
 
 def test_the_eleventh_skipped_update_in_a_row_stops_the_run(workplace, infinite_loss):
     options = "precision=bf16", "bs=2"
-    infinite_loss(2, 10)
+    infinite_loss(range(3, 13))
     run(*options)
-    infinite_loss(2, 11)
+    infinite_loss(range(3, 14))
     with pytest.raises(UserError, match="not finite .* at step 13"):
         run(*options)
 
 
 def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_loss):
-    infinite_loss(2)
-    with pytest.raises(UserError, match="not finite.* at step 3") as error:
+    infinite_loss([3])
+    with pytest.raises(UserError, match="step 3.*mini_5/not_finite.pth"):
         run("milestones=12.5")
-    assert "mini_5/not_finite.pth" in str(error.value)
     assert (FOLDER / "mini_5_12.5%.pth").exists()
     saved = load_checkpoint(FOLDER / "mini_5/not_finite.pth")
     assert saved["step"] == 3 and saved["input_ids"].shape == (8, 32)
-
-
-def test_a_milestone_between_log_steps_has_finite_weights(workplace, infinite_loss):
-    """Without held-out text, no evaluation notices weights that are not finite."""
-    keep_three_documents()
-    infinite_loss(24)
-    with pytest.raises(UserError, match="not finite .* at step 25"):
-        run("steps=400", "bs=1")  # logged every two steps
-    assert metrics()[-1]["step"] == 24 and not list(FOLDER.glob("mini_5_*.pth"))
 
 
 def test_a_run_whose_held_out_text_has_no_replaced_token_ends(workplace):
     """Its AUC is undefined."""
     run("mask_prob=.001", "bs=1", "steps=4")
     assert metrics("held_out")[-1]["disc_auc"] is None
-
-
-def test_warning_of_a_discriminator_that_does_not_learn_is_printed(workplace, capsys):
-    run("lr=1e-9", "steps=4")
-    # at 50 and 100%, unless it is .55 by chance
-    assert capsys.readouterr().err.count("Warning: the discriminator's AUC") in (1, 2)
 
 
 @pytest.fixture
@@ -191,79 +143,39 @@ def trained_pair(finished_run, tmp_path, monkeypatch):
 continue_from = partial(run, "base_run_name=next", "lr=1e-3", "warmup_steps=1", vocab=None)
 
 
+def assert_tied(model):
+    embeddings = model.generator.get_input_embeddings().weight
+    assert model.generator.get_output_embeddings().weight is embeddings
+    assert model.discriminator.get_input_embeddings().weight is embeddings
+
+
 @pytest.mark.parametrize("initial_weights", ["mini_5_100.0%.pth", "pair"])
 def test_continued_pretraining_keeps_weights_and_tying_and_uses_a_new_schedule(trained_pair, initial_weights):
     model = continue_from(f"initial_weights={initial_weights}", "steps=1").model  # its only step has lr 0
     assert equal_weights(model.state_dict(), trained_pair)
-    embeddings = model.generator.get_input_embeddings().weight
-    outputs = model.generator.get_output_embeddings().weight
-    assert model.discriminator.get_input_embeddings().weight is embeddings is outputs
+    assert_tied(model)
     continue_from(f"initial_weights={initial_weights}", "steps=6", "warmup_steps=2")
     rows = metrics(name="next_5")
-    assert [row["lr"] for row in rows] == pytest.approx(
-        [0, 1e-3 / 2 * 5 / 6, 1e-3 * 4 / 6, 1e-3 * 3 / 6, 1e-3 * 2 / 6, 1e-3 / 6]
-    )
+    assert [row["lr"] for row in rows] == pytest.approx([1e-3 * share / 12 for share in (0, 5, 8, 6, 4, 2)])
     assert rows[0]["loss"] < metrics()[0]["loss"] and load_checkpoint(FOLDER / "next_5_100.0%.pth")["step"] == 6
 
 
 def test_continued_pretraining_chooses_a_schedule_for_the_text(trained_pair):
-    """Ten epochs, but at most a twentieth of the recipe's steps; a tenth of its learning rate.
-
-    Resuming takes over what was chosen.
-    """
+    """Ten epochs, but at most a twentieth of the recipe's steps; a tenth of its learning rate."""
     settings = ["initial_weights=mini_5_100.0%.pth", "steps=None", "warmup_steps=None", "lr=None", "bs=64"]
     n = len(continue_from(*settings, "stop_at=3", resume=True).dls.train_ds)
     saved = load_checkpoint(FOLDER / "next_5/resume.pth")["config"]
     steps = min(3000 // 20, 10 * n // 64)
-    assert (saved["steps"], saved["warmup_steps"], saved["lr"]) == (
-        steps,
-        steps // 20,
-        pytest.approx(3e-5),
-    ) and steps > 20
-    continue_from(*settings, "stop_at=5", resume=True)
-    assert load_checkpoint(FOLDER / "next_5/resume.pth")["step"] == 5
-    Path("text.txt").write_text(Path("text.txt").read_text()[:50_000])
-    with pytest.raises(UserError, match="text changed"):
-        continue_from(*settings, resume=True)
+    assert (saved["steps"], saved["warmup_steps"], saved["lr"]) == (steps, steps // 20, pytest.approx(3e-5))
+    continue_from(*settings, "stop_at=5", resume=True)  # takes over what was chosen
 
 
 @pytest.mark.parametrize("name, precision", [("pair", "fp32"), ("pair/discriminator", "bf16")])
 def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trained_pair, name, precision):
     shutil.rmtree("pair/generator")
     model = continue_from(f"initial_weights={name}", "new_generator=True", "steps=8", f"precision={precision}").model
-    assert equal_weights(
-        model.discriminator.state_dict(),
-        {
-            key.removeprefix("discriminator."): value
-            for key, value in trained_pair.items()
-            if key.startswith("discriminator.")
-        },
-    )
-    embeddings = model.generator.get_input_embeddings().weight
-    assert (
-        model.discriminator.get_input_embeddings().weight
-        is embeddings
-        is model.generator.get_output_embeddings().weight
-    )
+    for key, value in model.discriminator.state_dict().items():
+        assert value.equal(trained_pair[f"discriminator.{key}"])
+    assert_tied(model)
     first, *_, last = metrics(name="next_5")
     assert last["gen_loss"] < first["gen_loss"] and last["disc_loss"] == pytest.approx(first["disc_loss"], abs=.1)
-
-
-@pytest.mark.parametrize("overrides, message", [
-    ("initial_weights=none.pth", "none.pth"), ("initial_weights=without_generator", "new_generator=True"),
-    ("initial_weights=pair/discriminator", "new_generator=True"), ("initial_weights=twice", "not a discriminator"),
-    ("initial_weights=without_tokenizers", "tokenizer"),
-    ("initial_weights=official new_generator=True vocab=vocab.txt", "initial_weights"),
-    ("initial_weights=mini_5_100.0%.pth base_run_name=mini resume=False", "mini_5")])
-def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, message):
-    for name in ("without_generator", "twice", "without_tokenizers"):
-        shutil.copytree("pair", name)
-    shutil.rmtree("without_generator/generator")
-    shutil.rmtree("twice/discriminator")
-    shutil.copytree("pair/generator", "twice/discriminator")
-    for path in Path("without_tokenizers").glob("*/tokenizer*"):
-        path.unlink()
-    shutil.rmtree("datasets")
-    with pytest.raises(UserError, match=message):
-        continue_from(*overrides.split())
-    assert not Path("datasets").exists() and not Path("checkpoints/pretrain/next_5").exists()

@@ -1,7 +1,5 @@
 """Messages of scripts that end with an error."""
 import errno
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -24,19 +22,3 @@ def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):
     RuntimeError("Caught KeyError in DataLoader worker process 0."), ValueError("of a bug")])
 def test_other_errors_keep_their_traceback(error):
     assert explain(error) is None
-
-
-@pytest.mark.parametrize(
-    "rank, stdout, stderr", [("0", "printed\n", "error: a mistake\n"), ("1", "", "process 1: error: a mistake\n")]
-)
-def test_only_the_first_process_prints_and_the_others_report_their_own_errors(repo, rank, stdout, stderr):
-    program = ("import time; time.sleep = lambda seconds: None; from _utils.errors import *; print_user_errors(); "
-               "print('printed'); raise UserError('a mistake')")
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=repo,
-        env={"LOCAL_RANK": rank, "RANK": rank},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (1, stdout, stderr)

@@ -18,32 +18,11 @@ from tiny_pretraining import FOLDER, rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
 
-PRETRAIN = [
-    "size=tiny",
-    "datas=text.txt",
-    "vocab=300",
-    "seed=5",
-    "base_run_name=run",
-    "steps=24",
-    "bs=8",
-    "max_length=32",
-    "device=cpu",
-    "save_minutes=0",
-    "logger=tensorboard",
-]
-FINETUNE = [
-    "size=tiny",
-    "pretrained_checkpoint=model.pth",
-    "glue_dir=glue",
-    "tasks=cola,rte",
-    "end=2",
-    "max_length=32",
-    "device=cpu",
-    "logger=None",
-    "group_name=g",
-    "num_workers=0",
-    "task_overrides={'cola': {'epochs': 1, 'rows': 400}, 'rte': {'epochs': 1, 'rows': 400}}",
-]
+PRETRAIN = ("size=tiny datas=text.txt vocab=300 seed=5 base_run_name=run steps=24 bs=8 max_length=32 device=cpu "
+            "save_minutes=0 logger=tensorboard").split()
+FINETUNE = ("size=tiny pretrained_checkpoint=model.pth glue_dir=glue tasks=cola,rte end=2 max_length=32 device=cpu "
+            "logger=None group_name=g num_workers=0 "
+            "task_overrides={'cola':{'epochs':1,'rows':400},'rte':{'epochs':1,'rows':400}}").split()
 VOCABULARY = ("patience network sentence generator discriminator evening river mountain teacher letter winter garden "
               "window music").split()
 
@@ -64,13 +43,12 @@ def workplace(tmp_path_factory, fresh_checkpoint, glue):
 class FaultyRun:
     """Runs a command repeatedly under faults, and compares its results with those of an undisturbed run.
 
-    read_results(folder): what the command should produce in the folder.
     survived: number of survived faults of each kind.   n_resumed: how often a pretraining run resumed after a kill.
     """
 
-    def __init__(self, scripts, workplace, folder, script, arguments, read_results):
+    def __init__(self, scripts, workplace, folder, script, arguments):
         self.scripts, self.workplace, self.script, self.arguments = scripts, workplace, script, arguments
-        self.read_results, self.root = read_results, folder
+        self.read_results, self.root = read_pretrained if script == "pretrain.py" else read_finetuned, folder
         self.n_folders, self.survived, self.n_resumed = 0, Counter(), 0
         self.use_new_folder()
         done = self.start()
@@ -182,82 +160,61 @@ def read_finetuned(folder):
 
 
 @pytest.fixture
-def pretraining(scripts, workplace, tmp_path):
-    """pretraining(*overrides): a FaultyRun of pretrain.py."""
-    def build(*overrides):
-        folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        return FaultyRun(scripts, workplace, folder, "pretrain.py", [*PRETRAIN, *overrides], read_pretrained)
-    return build
+def start(scripts, workplace, tmp_path):
+    """start(script, *settings): a FaultyRun."""
+    settings_of = {"pretrain.py": PRETRAIN, "finetune.py": FINETUNE}
+    return lambda script, *settings: FaultyRun(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), script,
+                                               [*settings_of[script], *settings])
 
 
-@pytest.fixture
-def finetuning(scripts, workplace, tmp_path):
-    """finetuning(): a FaultyRun of finetune.py."""
-    def build():
-        return FaultyRun(
-            scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "finetune.py", FINETUNE, read_finetuned
-        )
-
-    return build
-
-
-def test_pretraining_survives_kills_a_full_disk_and_damaged_files(pretraining):
-    run, rng = pretraining("num_workers=0"), random.Random(0)
+def test_pretraining_survives_kills_a_full_disk_and_damaged_files(start):
+    run, rng = start("pretrain.py", "num_workers=0"), random.Random(0)
     run.use_new_folder()
     run.kill_at_random_moments(3, rng)
     run.use_new_folder()
     assert run.fill_disk(1_000_000).returncode == 1
-    for path in (
-        run.folder / "checkpoints/pretrain/run_5/resume.pth",
-        next(run.folder.glob("datasets/examples_*.arrow")),
-    ):
-        run.damage(path, rng)
+    for pattern in ("checkpoints/pretrain/run_5/resume.pth", "datasets/examples_*.arrow"):
+        run.damage(next(run.folder.glob(pattern)), rng)
         run.finish()
-    assert run.survived == {"kills": 3, "full disks": 1, "damaged .pth": 1, "damaged .arrow": 1}
 
 
 @pytest.mark.slow
-def test_campaign_of_faults_is_survived(pretraining, finetuning, capsys):
+def test_campaign_of_faults_is_survived(start, capsys):
     rng, survived = random.Random(1), Counter()
-    for run, n_kills in ((pretraining("num_workers=0"), 25), (pretraining("num_workers=2"), 20), (finetuning(), 15)):
+    for n_kills, *command in ((25, "pretrain.py", "num_workers=0"), (20, "pretrain.py", "num_workers=2"),
+                              (15, "finetune.py")):
+        run = start(*command)
         run.use_new_folder()
         run.kill_at_random_moments(n_kills, rng)
         survived += run.survived
         assert run.n_resumed or run.script == "finetune.py"
 
-    run = pretraining("num_workers=0")
-    for largest_file in (1_000, 30_000, 200_000, 1_000_000, 2_500_000, 5_000_000):
-        run.use_new_folder()
-        run.fill_disk(largest_file)
+    for script, sizes in {"pretrain.py": (1_000, 30_000, 200_000, 1_000_000, 2_500_000, 5_000_000),
+                          "finetune.py": (1_000, 100_000, 1_000_000)}.items():
+        run = start(script, "num_workers=0")
+        for largest_file in sizes:
+            run.use_new_folder()
+            run.fill_disk(largest_file)
+        survived += run.survived
+
+    run = start("pretrain.py", "num_workers=0")
     for _ in range(20):
         run.use_new_folder()
         run.start(kill_after=run.seconds * rng.uniform(.5, .95))
-        paths = [
-            path
-            for pattern in ("checkpoints/pretrain/run_5/*.pth", "datasets/*.arrow")
-            for path in run.folder.glob(pattern)
-        ]
+        paths = [*run.folder.glob("checkpoints/pretrain/run_5/*.pth"), *run.folder.glob("datasets/*.arrow")]
         if paths:
             run.damage(rng.choice(paths), rng)
         run.finish()
     survived += run.survived
 
-    run = pretraining("num_workers=2")
+    run = start("pretrain.py", "num_workers=2")
     for _ in range(6):
         run.use_new_folder()
         done = run.start(kill_after=run.seconds * rng.uniform(.2, .9), victim="worker")
         assert "Traceback" not in done.stderr.split("error: ")[-1]
         run.finish()
         survived["dead workers"] += done.returncode != 0
-
-    run = finetuning()
-    for largest_file in (1_000, 100_000, 1_000_000):
-        run.use_new_folder()
-        run.fill_disk(largest_file)
-    survived += run.survived
     with capsys.disabled():
-        print(
-            f"\n{sum(survived.values())} faults survived: " + ", ".join(f"{n} {fault}" for fault, n in survived.items())
-        )
+        print(f"\n{survived.total()} faults survived: {dict(survived)}")
     assert survived["kills"] == 60 and survived["full disks"] >= 7 and survived["dead workers"] >= 3
     assert survived["damaged .pth"] + survived["damaged .arrow"] >= 18

@@ -11,11 +11,11 @@ from unittest import mock
 import pytest
 import tiny_pretraining
 from fastai.callback.core import Callback
-from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, tensorboard_events, weights
+from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, weights
 
 import pretrain
 from _utils.errors import UserError
-from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
 from _utils.training import pretraining_run
 from _utils.training.callbacks import Stopped
@@ -76,17 +76,14 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
     assert_equal_checkpoints()
 
 
-@pytest.mark.parametrize("options", [("steps=430", "milestones=2"),
+@pytest.mark.parametrize("options", [("steps=430", "milestones=2"),  # metrics at every second step
                                      ("steps=20", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
-def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, options):
-    """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second
-    one.
-    """
+def test_run_that_stops_at_chosen_steps_equals_uninterrupted_run(workplace, options):
+    """The schedule is that of all steps, whatever the step to stop at."""
     run("base_run_name=whole", "stop_at=20", *options)
-    for stop_at in (3, 13):
-        for _ in range(2):  # the second time, nothing is left to do
-            run(f"stop_at={stop_at}", *options)
-            assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
+    for stop_at in (3, 3, 13):  # the second time, nothing is left to do
+        run(f"stop_at={stop_at}", *options)
+        assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
     run("stop_at=20", *options)
     of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (3, 13)]
     assert len(of_stops) == 2 and [row for row in rows() if row not in of_stops] == rows("whole_5")
@@ -104,24 +101,20 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
 
-def test_complete_run_is_not_trained_again(workplace, capsys):
-    first = run("steps=4")
-    before = (FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()
+def test_complete_run_is_not_trained_again(workplace):
+    first, path = run("steps=4"), FOLDER / "mini_5_100.0%.pth"
+    before = path.stat().st_mtime_ns, rows()
     second = run("steps=4")
-    assert "complete" in capsys.readouterr().out and not (FOLDER / "aside").exists()
-    assert ((FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()) == before
+    assert (path.stat().st_mtime_ns, rows()) == before and not (FOLDER / "aside").exists()
     assert equal_weights(first.model.state_dict(), second.model.state_dict())
 
 
-@pytest.mark.parametrize("changes, messages", [
-    (("lr=1e-3", "temperature=2."), ["temperature=1.0, lr=0.0003", "temperature=2.0, lr=0.001"]),
-    (("steps=8",), ["steps=4", "steps=8"])])
-def test_run_with_other_settings_is_rejected(workplace, changes, messages):
+def test_run_with_other_settings_is_rejected(workplace):
     run("steps=4")
     before = weights()
-    with pytest.raises(UserError) as error:
-        run("steps=4", *changes)
-    assert all(message in str(error.value) for message in [*messages, "resume=False"])
+    for change in ("lr=1e-3", "temperature=2.", "steps=8"):
+        with pytest.raises(UserError, match=f"{change.partition('=')[0]}=.*resume=False"):
+            run("steps=4", change)
     assert equal_weights(before, weights())
     run("steps=4", "logger=tensorboard", "num_workers=1", "micro_batch=4")  # these settings may differ
 
@@ -137,17 +130,13 @@ def test_complete_run_without_its_resume_checkpoint_is_kept(workplace):
     assert (FOLDER / "aside/mini_5_1/mini_5_100.0%.pth").exists()
 
 
-def test_run_with_another_text_or_vocabulary_is_rejected(workplace):
+@pytest.mark.parametrize("file, old, new, changed", [
+    ("text.txt", "guesses", "decisions", "text"), ("vocab.txt", "guess", "guest", "vocabulary and the text")])
+def test_run_with_another_text_or_vocabulary_is_rejected(workplace, file, old, new, changed):
     run("steps=4")
-    for file, old, new, changed in (("text.txt", "guesses", "decisions", "text"),
-                                    ("vocab.txt", "guess", "guest", "vocabulary and the text")):
-        content = Path(file).read_text()
-        assert old in content
-        Path(file).write_text(content.replace(old, new))
-        with pytest.raises(UserError, match=f"{changed} changed"):
-            run("steps=4")
-        Path(file).write_text(content)
-    run("steps=4")
+    Path(file).write_text(Path(file).read_text().replace(old, new))
+    with pytest.raises(UserError, match=f"{changed} changed"):
+        run("steps=4")
 
 
 def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):
@@ -157,27 +146,25 @@ def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, c
     monkeypatch.setattr(pretraining_run, "code_key", lambda *_: "edited")
     for stop_at in (3, 4):
         run("steps=4", f"stop_at={stop_at}")
-        assert "Notice: the code" in capsys.readouterr().out
-    run("steps=4", "base_run_name=other")
-    assert "Notice" not in capsys.readouterr().out
+        assert "code" in capsys.readouterr().out
 
 
 def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys):
+    """If both are damaged, it is an error."""
     run("base_run_name=whole")
     stop_after(9)
     with pytest.raises(Stopped):
         run("save_minutes=0")
-    copy = shutil.copytree(FOLDER / "mini_5", workplace / "copy")
-    flip_bit(FOLDER / "mini_5" / "resume.pth")
+    before = shutil.copytree(FOLDER / "mini_5", "before")
+    flip_bit(FOLDER / "mini_5/resume.pth")
     run("save_minutes=0")
-    output = capsys.readouterr().out
-    assert "damaged" in output and "after step 9:" in output  # the previous checkpoint
+    assert "after step 9:" in capsys.readouterr().out  # the previous checkpoint
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
     shutil.rmtree(FOLDER / "mini_5")
-    shutil.copytree(copy, FOLDER / "mini_5")
-    for name in ("resume.pth", "resume_before.pth"):
-        flip_bit(FOLDER / "mini_5" / name)
+    shutil.copytree(before, FOLDER / "mini_5")
+    for path in (FOLDER / "mini_5").glob("resume*.pth"):
+        flip_bit(path)
     with pytest.raises(UserError, match="mini_5.*resume=False"):
         run("save_minutes=0")
 
@@ -189,25 +176,10 @@ def test_run_cannot_be_trained_by_two_processes_at_once(workplace):
     run("steps=1")
 
 
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_tensorboard_shows_each_step_once(workplace, stop_after, is_killed):
-    stop_after(9)
-    with pytest.raises(Stopped):
-        run("logger=tensorboard")
-    if is_killed:  # before the newest checkpoint was saved
-        os.replace(FOLDER / "mini_5/resume_before.pth", FOLDER / "mini_5/resume.pth")
-    run("logger=tensorboard")
-    assert [event.step for event in tensorboard_events().Scalars("train/gen_loss")] == list(range(1, 17))
-
-
-def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace):
-    run("steps=4", "stop_at=1")
-    path = FOLDER / "mini_5/resume.pth"
-    checkpoint = load_checkpoint(path)
-    for key in ("cased", "documents", "long_lines"):
-        del checkpoint["config"][key]
-    save_checkpoint(checkpoint, path)
-    with pytest.raises(UserError, match="documents='blank_line'.*documents='line'"):
-        run("steps=4", "documents=line")
-    run("steps=4")
-    assert load_checkpoint(path)["step"] == 4
+def test_a_resumed_run_keeps_its_micro_batch_and_precision(workplace):
+    run("steps=2", "micro_batch=2", "precision=bf16")
+    (FOLDER / "mini_5_100.0%.pth").unlink()
+    learn = run("steps=2")
+    assert (learn.micro_batch, learn.precision) == (2, "bf16") and len(metrics()) == 2
+    with pytest.raises(UserError, match="precision='fp32'"):
+        run("steps=2", "precision=fp32")

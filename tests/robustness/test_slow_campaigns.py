@@ -1,7 +1,6 @@
-"""Slow tests, minutes each: the quickstart from start to end, compiled runs, memory of preprocessing."""
+"""Slow tests, minutes each: the quickstart from start to end, and memory of preprocessing."""
 import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 import psutil
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from _utils.finetuning.runs import score
@@ -25,23 +22,16 @@ needs_proc = pytest.mark.skipif(
 
 
 def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
-    done = subprocess.run(
-        [sys.executable, repo / "pretrain.py", "quickstart=True"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    for script in ("pretrain.py", "finetune.py"):
+        command = [sys.executable, repo / script, "quickstart=True"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
     run = tmp_path / "checkpoints/pretrain/quickstart_11081"
     *_, last = read_metrics(run / "metrics.jsonl", "held_out")
     facts, damaged = (json.loads((run / name).read_text()) for name in ("config.json", "damaged_text.json"))
     assert last["gen_loss_hidden"] < facts["facts"]["unigram_entropy"] - 1.5
     assert damaged["auc"] >= .8 and damaged["swapped"] > .75 and damaged["foreign"] > .65
-
-    done = subprocess.run(
-        [sys.executable, repo / "finetune.py", "quickstart=True"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and done.stdout.strip().endswith("checkpoints/quickstart.png"), done.stderr[-2000:]
-    assert (tmp_path / "checkpoints/quickstart.png").stat().st_size > 20_000 and (
-        tmp_path / "test_outputs/quickstart.zip"
-    ).exists()
+    assert (tmp_path / "test_outputs/quickstart.zip").exists()
     rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
     scores = pd.DataFrame({group: {row["task"]: score(row) for row in rows if row["group"] == f"quickstart_{group}"}
                            for group in ("random_weights", "five_minutes", "three_hours")})
@@ -49,42 +39,14 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     assert (gains["three_hours"] > 5).sum() >= 4 and (gains["five_minutes"] > 5).any(), scores
 
 
-def test_second_compiled_run_compiles_nothing(repo, tmp_path):
-    environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
-    settings = [
-        "size=tiny",
-        "datas=docs",
-        "vocab=2000",
-        "steps=3",
-        "warmup_steps=1",
-        "compile=True",
-        "device=cpu",
-        "logger=None",
-    ]
-    kept, losses = [], []
-    for name in ("first", "second"):
-        command = [sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"]
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
-        kept.append({path.name for path in (tmp_path / "datasets/compiled").rglob("*") if path.is_file()})
-        losses.append(
-            [
-                row["loss"]
-                for row in read_metrics(tmp_path / f"checkpoints/pretrain/{name}_11081/metrics.jsonl", "train")
-            ]
-        )
-    assert kept[0] == kept[1] and kept[0]
-    assert losses[0] == losses[1]
-
-
 PREPARE = """
 import sys
 from _utils.text.examples import prepare_examples
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer
-source, vocab, cache = sys.argv[1:]
+source, cache = sys.argv[1:]
 corpus = load_documents(source, cache)
-hf_tokenizer = load_tokenizer(int(vocab) if vocab.isdigit() else vocab, [corpus], cache)
-print(len(prepare_examples(corpus, hf_tokenizer, 128, 0, cache, num_proc=2)))
+print(len(prepare_examples(corpus, load_tokenizer(8192, [corpus], cache), 128, 0, cache, num_proc=2)))
 """
 
 
@@ -113,38 +75,12 @@ def peak_memory(command, cwd):
 
 
 @needs_proc
-def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_path):
-    shards = sorted((shared / "data/wikipedia").glob("*.parquet"))
-    table = pyarrow.parquet.read_table(shards[0])
-    peaks = {}
-    for copies in (1, 6):
-        folder = tmp_path / str(copies)
-        folder.mkdir()
-        for i in range(copies):
-            pyarrow.parquet.write_table(table, folder / f"{i}.parquet")
-        command = [
-            sys.executable,
-            "-c",
-            PREPARE,
-            str(folder),
-            str(shared / "data/vocab.txt"),
-            str(tmp_path / f"cache{copies}"),
-        ]
-        peaks[copies] = peak_memory(command, repo)
-        print(f"{copies} x {table.nbytes / 1e6:.0f} MB of text: peak memory {peaks[copies] / 1e6:.0f} MB")
-    assert peaks[6] < 2e9 and peaks[6] < peaks[1] * 1.1
-
-
-@needs_proc
 @pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
 def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp_path, n, size):
-    tables = map(pyarrow.parquet.read_table, (shared / "data/novels").glob("*.parquet"))
-    chapters = [chapter for table in tables for chapter in table["text"].to_pylist()]
-    text = "\n".join(line for chapter in chapters for line in chapter.split("\n") if line.strip())
+    """Including vocabulary training."""
+    chapters = pd.concat(map(pd.read_parquet, (shared / "data/novels").glob("*.parquet")))["text"]
+    text = "\n".join(line for line in "\n".join(chapters).split("\n") if line.strip())
     document = (text * (size // len(text) + 1))[:size]
     (tmp_path / "text.txt").write_text("\n\n".join([document] * n))
-    peak = peak_memory(
-        [sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo
-    )
-    print(f"{n:,} x {size / 1e6:.1f} MB of text, including vocabulary training: peak memory {peak / 1e6:.0f} MB")
-    assert peak < 1.5e9
+    command = [sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), str(tmp_path / "cache")]
+    assert peak_memory(command, repo) < 1.5e9

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from recorded import GOLDEN, recorded
+from tiny_finetuning import table_row
 
-import finetune  # noqa: F401  defines the base case of a task
-import pretrain
-from _utils.config import complete
+from _utils.commands.export_hf import export_hf
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS
@@ -122,7 +122,7 @@ def damaged_weights(folder):
 # Pretraining
 
 # a pair has a vocabulary
-CONTINUE = ["size=tiny", "datas=text.txt", "steps=2", "bs=4", "num_workers=0", "device=cpu", "logger=None"]
+CONTINUE = "size=tiny datas=text.txt steps=2 bs=4 num_workers=0 device=cpu logger=None".split()
 PRETRAIN = [*CONTINUE, "vocab=vocab.txt"]
 PAIR = "lr=1e-3 warmup_steps=1 initial_weights="
 add(
@@ -182,17 +182,8 @@ add(
 
 # Finetuning
 
-FINETUNE = [
-    "size=tiny",
-    "pretrained_checkpoint=model.pth",
-    "glue_dir=glue",
-    "tasks=cola",
-    "end=1",
-    "max_length=32",
-    "device=cpu",
-    "logger=None",
-    "group_name=g",
-]
+FINETUNE = ("size=tiny pretrained_checkpoint=model.pth glue_dir=glue tasks=cola end=1 max_length=32 device=cpu "
+            "logger=None group_name=g").split()
 SCORES = "checkpoints/glue/scores.jsonl"
 add("finetune.py", {
     "an unknown key": ("stpes=100", "'stpes'.*size"),
@@ -299,6 +290,16 @@ add("_utils glue_submission", {
 })
 add("_utils glue_results", {"no runs": ("", "No finished run.*python finetune.py"),
                             "an unknown group": ("nobody", "'nobody'.*g", {SCORES: copy_of("scores.jsonl")})})
+add("_utils minimal_pairs", {
+    "no checkpoint": ("missing.pth pairs.jsonl", "'missing.pth'",
+                      {"pairs.jsonl": '{"sentence_good": "a", "sentence_bad": "b"}'}),
+    "broken JSON": ("model.pth pairs.jsonl", "pairs.jsonl, line 1", {"pairs.jsonl": '{"sentence_good": "a"'}),
+    "a missing key": ("model.pth pairs.jsonl", "sentence_bad", {"pairs.jsonl": '{"sentence_good": "a", "bad": "b"}'}),
+})
+add("_utils replaced_tokens", {
+    "no text": ("model.pth --generator model.pth --text missing.txt", "missing.txt"),
+    "a wrong share": ("model.pth --generator model.pth --text text.txt --mask_prob 2", "mask_prob: 2"),
+})
 add("_utils export_notebooks", {"another folder": ("", "Cannot read Pretrain.ipynb.*root folder")})
 add(
     "benchmarks.pretraining",
@@ -325,16 +326,30 @@ for command, kind, arguments, name, defaults in [
                   for damage, content in DAMAGES.items()}, defaults)
 
 # Cases of the default test suite: one of each kind. The others are slow.
-QUICK = [
-    "pretrain.py: an unknown key", "pretrain.py: a wrong choice", "pretrain.py: a path for a name",
-    "pretrain.py: a missing device", "pretrain.py: an unreachable hub", "pretrain.py: JSON without text",
-    "pretrain.py: a vocabulary without [MASK]", "pretrain.py: a cut pair",
-    "finetune.py: a wrong choice", "finetune.py: a flipped checkpoint", "finetune.py: a folder with custom code",
-    "finetune.py: a folder with a "
-    "trap", "finetune.py: a damaged finished run", "finetune.py: wrong labels", "finetune.py: a cut row",
-    "_utils export_hf: an existing folder", "_utils convert_tf: cut values", "_utils predict: a trap for a checkpoint",
-    "_utils glue_submission: a zip that climbs out", "benchmarks.loader: a wrong number",
-]
+QUICK = """
+pretrain.py: an unknown key
+pretrain.py: a wrong choice
+pretrain.py: a path for a name
+pretrain.py: a missing device
+pretrain.py: an unreachable hub
+pretrain.py: JSON without text
+pretrain.py: a vocabulary without [MASK]
+pretrain.py: a cut pair
+finetune.py: a wrong choice
+finetune.py: a flipped checkpoint
+finetune.py: a folder with custom code
+finetune.py: a folder with a trap
+finetune.py: a damaged finished run
+finetune.py: wrong labels
+finetune.py: a cut row
+_utils export_hf: an existing folder
+_utils convert_tf: cut values
+_utils predict: a trap for a checkpoint
+_utils glue_submission: a zip that climbs out
+_utils minimal_pairs: broken JSON
+_utils replaced_tokens: a wrong share
+benchmarks.loader: a wrong number
+""".strip().split("\n")
 
 
 # Running a case
@@ -351,28 +366,14 @@ def make_good_files(folder, checkpoint, glue):
         shutil.copytree(glue / task, folder / "glue" / task)
     pretrained = load_pretrained(str(checkpoint), "tiny")
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
-    row = {
-        "group": "g",
-        "task": "cola",
-        "run": 0,
-        "seed": 0,
-        "scores": {"validation": {"matthews": 0.5}},
-        "settings": settings,
-        "train_rows": 9,
-        "synthetic": True,
-    }
+    row = table_row("cola", settings=settings, scores={"validation": {"matthews": .5}}, synthetic=True)
     save_finetuned(folder / "cola.pth", TASKS["cola"].network(pretrained, {}), pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
-    google = Path(__file__).parents[1] / "golden/official/micro_ckpt"
-    (folder / "hparams.json").write_text(
-        json.dumps(json.loads((google / "config.json").read_text())["pretraining_hparams"])
-    )
+    google = GOLDEN / "official/micro_ckpt"
+    (folder / "hparams.json").write_text(json.dumps(recorded(google / "config.json")["pretraining_hparams"]))
     for suffix in (".index", ".data-00000-of-00001"):
         shutil.copy(google / f"model.ckpt-200{suffix}", folder / f"tf{suffix}")
-    networks = pretrain.build_model(complete(pretrain.c.override(["size=tiny"])), pretrained.hf_tokenizer)
-    for part in ("generator", "discriminator"):
-        getattr(networks, part).save_pretrained(folder / "pair" / part)
-        pretrained.hf_tokenizer.save_pretrained(folder / "pair" / part)
+    export_hf(str(checkpoint), str(folder / "pair"))
 
 
 def prepare(case, good, folder):

@@ -34,6 +34,11 @@ def by_google_name(model, variables=("generator/encoder/",)):
             for part, network in model.named_children() for name, parameter in network.named_parameters()}
 
 
+def as_googles(name, tensor):
+    """The array of Google's variable: its kernels are the transposes of weights."""
+    return (tensor.T if name.endswith("kernel") else tensor).detach().numpy()
+
+
 def masked_batch(inputs):
     """(the model's inputs, samples (M,), order): a recorded batch of 8 examples with the masks and samples in `inputs`,
     arrays by name.

@@ -4,6 +4,7 @@ import json
 import random
 
 import datasets
+import pandas as pd
 import torch
 from corpora import sentence
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
@@ -48,7 +49,7 @@ def documents(n, seed):
 def parquet(columns, features=None):
     """The content of a parquet file with {column: values}."""
     file = io.BytesIO()
-    datasets.Dataset.from_dict(columns, features).to_parquet(file)
+    datasets.Dataset.from_pandas(pd.DataFrame(columns), features, preserve_index=False).to_parquet(file)
     return file.getvalue()
 
 
@@ -83,11 +84,11 @@ def bookcorpus():
     return {f"plain_text/train/000{i}.parquet": parquet({"text": lines(500, i)}) for i in range(2)}
 
 
-def glue(folder, names=GLUE):
-    """nyu-mll/glue with the rows in a folder of a GLUE download. names: of its configurations."""
+def glue(folder):
+    """nyu-mll/glue with the rows in a folder of a GLUE download."""
     splits, features, files = {}, {}, {}
-    for name in names:
-        task, (texts, labels) = TASKS[name], GLUE[name]
+    for name, (texts, labels) in GLUE.items():
+        task = TASKS[name]
         splits[name] = {split: f"{name}/{split}-*" for split in task.official_rows}
         features[name] = datasets.Features({
             **dict.fromkeys(texts, datasets.Value("string")), "idx": datasets.Value("int32"),
@@ -95,9 +96,8 @@ def glue(folder, names=GLUE):
         for split in splits[name]:
             rows = read_tsv(folder / task.title / task.file(split), () if is_test(split) else task.headerless).rows
             *columns, label = task.columns_in_files
-            ids = [-1] * len(rows) if is_test(split) else [_label_id(cell, labels) for cell in rows[label]]
-            content = {text: rows[column] for text, column in zip(texts, columns)}
-            content |= {"idx": range(len(rows)), "label": ids}
+            content = {text: rows[column] for text, column in zip(texts, columns)} | {"idx": range(len(rows))}
+            content["label"] = -1 if is_test(split) else [_label_id(cell, labels) for cell in rows[label]]
             files[f"{name}/{split}-00000-of-00001.parquet"] = parquet(content, features[name])
     return {"README.md": card(splits, features), **files}
 
@@ -112,12 +112,10 @@ def wsc(folder):
     splits = {"train": "wsc/train-*", "validation": "wsc/validation-*"}
     files = {"README.md": card({"wsc": splits}, {"wsc": _WSC})}
     for split, name in ("train", "train.jsonl"), ("validation", "val.jsonl"):
-        rows = []
-        for i, line in enumerate((folder / name).read_text().splitlines()):
-            row = json.loads(line)
-            rows.append({"span1_index": 0, **row["target"], "text": row["text"], "label": int(row["label"]), "idx": i})
-        columns = {key: [row[key] for row in rows] for key in _WSC}
-        files[f"wsc/{split}-00000-of-00001.parquet"] = parquet(columns, _WSC)
+        lines = map(json.loads, (folder / name).read_text().splitlines())
+        rows = [{"span1_index": 0, **line["target"], "text": line["text"], "label": int(line["label"]), "idx": i}
+                for i, line in enumerate(lines)]
+        files[f"wsc/{split}-00000-of-00001.parquet"] = parquet(rows, _WSC)
     return files
 
 
@@ -130,15 +128,11 @@ def electra(hf_tokenizer):
                 GENERATOR: ElectraForMaskedLM(ElectraConfig(hidden_size=16, **sizes))}
     embeddings = networks[DISCRIMINATOR].electra.embeddings.state_dict()
     networks[GENERATOR].electra.embeddings.load_state_dict(embeddings)
-    ids = hf_tokenizer.get_vocab()
-    tokenizer = {"vocab.txt": "\n".join(sorted(ids, key=ids.get)).encode(),
-                 "tokenizer_config.json": b'{"do_lower_case": true}',
-                 "tokenizer.json": hf_tokenizer.backend_tokenizer.to_str().encode()}
-    repositories = {}
+    tokenizer, repositories = hf_tokenizer.backend_tokenizer.to_str().encode(), {}
     for name, network in networks.items():
         network.config.architectures = [type(network).__name__]
         weights = io.BytesIO()
         torch.save(network.state_dict(), weights)
-        config = network.config.to_json_string().encode()
-        repositories[name] = {"config.json": config, "pytorch_model.bin": weights.getvalue(), **tokenizer}
+        repositories[name] = {"config.json": network.config.to_json_string().encode(), "tokenizer.json": tokenizer,
+                              "pytorch_model.bin": weights.getvalue()}
     return networks, repositories

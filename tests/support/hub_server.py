@@ -68,9 +68,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         path = self.path.partition("?")[0]
         request, faults = f"{self.command} {unquote(path)}", self.server.faults
-        self.fault = next((how for pattern, how in faults if re.search(pattern, request)), None)
-        if self.fault:
-            faults.remove(next(fault for fault in faults if re.search(fault[0], request)))
+        fault = next((fault for fault in faults if re.search(fault[0], request)), None)
+        if fault:
+            faults.remove(fault)
+        self.fault = fault and fault[1]
         self.server.requests.append(f"{request} {self.headers.get('Range', '')}".strip())
         if isinstance(self.fault, int):
             self.send(self.fault, headers=_FAULT_HEADERS.get(self.fault, {}))
@@ -88,10 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
         revisions = self.server.repositories.get(f"{kind}/{repository}")
         if revisions is None:
             self.send(401, headers={"X-Error-Code": "RepoNotFound"})  # it might be a private one
-        elif revision not in revisions:
-            self.send(404, headers={"X-Error-Code": "RevisionNotFound"})
-        else:
+        elif revision in revisions:
             return revisions[revision]
+        else:
+            self.send(404, headers={"X-Error-Code": "RevisionNotFound"})
         return None, {}
 
     def info(self, kind, repository, revision):

@@ -11,19 +11,8 @@ from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import read_metrics
 
 FOLDER = Path("checkpoints/pretrain")
-BASE = [
-    "size=tiny",
-    "datas=text.txt",
-    "base_run_name=mini",
-    "seed=5",
-    "steps=16",
-    "bs=8",
-    "max_length=32",
-    "num_workers=0",
-    "logger=None",
-    "device=cpu",
-    "milestones=50,100",
-]
+BASE = ("size=tiny datas=text.txt base_run_name=mini seed=5 steps=16 bs=8 max_length=32 num_workers=0 "
+        "logger=None device=cpu milestones=50,100").split()
 
 
 def write_text_and_vocabulary(hf_tokenizer):

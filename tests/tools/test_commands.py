@@ -1,7 +1,7 @@
-"""`python -m _utils`: the list of commands, and the arguments of each."""
+"""`python -m _utils`: the list of commands, and the help of each."""
 import pytest
 
-from _utils.__main__ import COMMANDS, Parser, find_command, main
+from _utils.__main__ import COMMANDS, main
 from _utils.errors import UserError
 
 
@@ -18,29 +18,3 @@ def test_help_explains_every_argument(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help"])
     assert f"usage: python -m _utils {name}" in capsys.readouterr().out
-
-
-def test_arguments_have_the_types_of_the_parameters():
-    parse = lambda name, line: vars(Parser(find_command(name)).parse_intermixed_args(line.split()))
-    assert parse("minimal_pairs", "a.pth b.pth --untrained pairs --seed 3 --part generator") == {
-        "checkpoints": ["a.pth", "b.pth"],
-        "path": "pairs",
-        "part": "generator",
-        "untrained": True,
-        "seed": 3,
-        "device": None,
-        "csv": "checkpoints/minimal_pairs.csv",
-    }
-    found = parse("replaced_tokens", "a.pth --generator b.pth --text a.txt b.txt --rows 9 --mask_prob .3")
-    assert (found["text"], found["rows"], found["mask_prob"], found["seed"], found["max_length"]) == (
-        ["a.txt", "b.txt"],
-        9,
-        0.3,
-        0,
-        None,
-    )
-    for name, line, message in [("export_hf", "a.pth", "OUT_DIR"), ("glue_results", "--al", "--al"),
-                                ("convert_tf", "tf out --part encoder", "'encoder'"),
-                                ("minimal_pairs", "a b --seed x", "'x'")]:
-        with pytest.raises(UserError, match=message):
-            parse(name, line)

@@ -188,7 +188,7 @@ class Group:
             "settings": settings,
             "pretrained_checkpoint": self.pretrained.name,
             "objective": self.pretrained.objective,
-            "synthetic": uses_synthetic_glue(c) and not task.is_own,
+            "synthetic": uses_synthetic_glue(c) and not task.as_data(),
             "mnli_run": planned.mnli_run and planned.mnli_run["run"],
             "train_rows": planned.data.train.n_examples,
             "best_epoch": best_epoch,

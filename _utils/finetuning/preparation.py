@@ -74,7 +74,7 @@ def settings_of(task, splits, values, c, pretrained):
             "keep": None if c.keep == "last" else c.keep,
             "start_from_mnli": task.name in STARTED_FROM_MNLI and mnli_group,
             "training_table": table_key(splits["train"]),
-            "dev_table": table_key(splits["validation"]) if task.is_own else None,
+            "dev_table": table_key(splits["validation"]) if task.as_data() else None,
             "pretrained_weights": pretrained.digest}
 
 
@@ -94,7 +94,7 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in settings_by_task:
             text += f"; {text_of_updates(data, settings_by_task[name])}"
-            if data.task.is_own and (head := data.task.why_not_exported(settings_by_task[name], family)):
+            if data.task.as_data() and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
         if data.task.devs or notices or not settings_by_task:  # AX only has a test set
             print(f"{data.task.title:6} {text}", *notices, sep="\n       ")

@@ -9,7 +9,7 @@ from _utils.errors import UserError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, path_of, rank
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS
+from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, TASKS
 from _utils.tasks.kinds import task_of
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
@@ -153,7 +153,7 @@ def compare_checkpoints(runs, groups):
     (facts.md#published-results).
     """
     common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
-    custom = dict.fromkeys(task_of(record).title for record in runs if task_of(record).is_own)
+    custom = dict.fromkeys(task_of(record).title for record in runs if record["task"] not in TASKS)
     for titles in (AVERAGED_TITLES, custom):
         if shared := [title for title in titles if title in common.index]:
             return common.loc[shared].mean().rename(f"best runs, mean of {', '.join(shared)}")

@@ -23,26 +23,30 @@ import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 # %%
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import UserError, print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
-from _utils.finetuning.group import Group
+from _utils.finetuning.group import Group, Results
 from _utils.finetuning.model import KeepBest, load, load_encoder, predict_logits, to_device
 from _utils.finetuning.quickstart import quickstart
 from _utils.finetuning.runs import score_of
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
-from _utils.tasks.base import base_case
+from _utils.runs import RunLog
+from _utils.tasks.base import Task, base_case
 from _utils.tasks.glue import as_task
 from _utils.tasks.heads import Predictor, head_options
-from _utils.tasks.rows import EncodedRows, divided, finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, EncodedTask, divided, finetuning_dataloaders
+from _utils.tasks.tables import TaskData
 from _utils.text import text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
@@ -139,7 +143,9 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
 
 
 # %%
-def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
+def tokenize_sents_max_len(
+    example: dict, cols: Sequence[str], max_len: int, swap: bool = False, *, hf_tokenizer: PreTrainedTokenizerBase
+) -> dict:
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in
     `cols`.
     """
@@ -194,11 +200,11 @@ class SentencePredictor(Predictor):
     over the tokens, without the padding, instead of the first one (not in the paper).
     """
 
-    def __init__(self, *args, pooling=None, **kwargs):
+    def __init__(self, *args, pooling: str | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.dropout, self.pooling = nn.Dropout(.1), pooling
 
-    def forward(self, inp_ids, attn_mask, token_type_ids):
+    def forward(self, inp_ids: Tensor, attn_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
         if self.pooling == "mean":
             # (B, L, H)
@@ -230,7 +236,9 @@ def network(task, pretrained, settings):
 # (F37). The published results were obtained this way.
 
 # %%
-def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=True):
+def get_layer_lrs(
+    lr: float, decay_rate: float, num_hidden_layers: int, original_lr_layer_decays: bool = True
+) -> list[float]:
     """Learning rates [embeddings, layer 0, ..., last layer, head], num_hidden_layers + 2 numbers.
 
     lr: of the head.   original_lr_layer_decays: with the extra factor below the head of optimization.py:_get_layer_lrs
@@ -289,8 +297,18 @@ def hyperparameters(task, c, n_rows):
 
 # %%
 def get_glue_learner(
-    task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None
-):
+    task: Task | str,
+    run_name: str | None = None,
+    inference: bool = False,
+    *,
+    model: nn.Module,
+    data: EncodedTask,
+    settings: dict,
+    device: torch.device | str,
+    precision: str,
+    num_workers: int = 0,
+    log: RunLog | None = None,
+) -> FinetuningLearner:
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
     model: from `network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and
@@ -356,7 +374,9 @@ def finetune_run(planned, pretrained, device, num_workers=0):
 # as in electra_pytorch's files, so the files are checked before they are zipped.
 
 # %%
-def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
+def predict_test(
+    task: Task | str, checkpoint, dl_idx: int = 0, *, data: TaskData, device=None, precision: str | None = None
+):
     """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows,
     words or Answers.
 
@@ -383,7 +403,7 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
 # starts over. Several processes share the runs.
 
 # %%
-def run(c):
+def run(c: MyConfig) -> Results:
     """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 
     Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run

@@ -23,15 +23,17 @@
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.errors import print_user_errors
@@ -45,7 +47,7 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_momen
 from _utils.recipes import RECIPES
 from _utils.runs import RunFolder
 from _utils.training import (
-    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, seed_step, set_seed, split_micro_batches)
+    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, Processes, seed_step, set_seed, split_micro_batches)
 from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
 
 # %%
@@ -112,8 +114,16 @@ MASK_STYLES = {
 }
 
 
-def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
-                orginal_prob=.1, ignore_index=-100):
+def mask_tokens(
+    inputs: Tensor,
+    mask_token_index: int,
+    vocab_size: int,
+    special_token_indices: Sequence[int],
+    mlm_probability: float = .15,
+    replace_prob: float = .1,
+    orginal_prob: float = .1,
+    ignore_index: int = -100,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Mask tokens for masked language modelling (paper, section 2).
 
     inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never masked, nor used as random
@@ -209,7 +219,15 @@ class MaskedLMCallback(Callback):
     PretrainingLearner calls `mask` itself; as a callback it is for other Learners.
     """
 
-    def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, masking=mask_tokens, **kwargs):
+    def __init__(
+        self,
+        mask_tok_id: int,
+        special_tok_ids: Sequence[int],
+        vocab_size: int,
+        ignore_index: int = -100,
+        masking: Callable = mask_tokens,
+        **kwargs,
+    ):
         self.mask_tokens = partial(masking, mask_token_index=mask_tok_id, special_token_indices=special_tok_ids,
                                    vocab_size=vocab_size, ignore_index=ignore_index, **kwargs)
 
@@ -244,7 +262,9 @@ def build_masking(c, hf_tokenizer):
 # as their softmax (F15). No gradient flows back through the sampling (F18).
 
 # %%
-def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
+def sample(
+    logits: Tensor, sampling: str = "fp32_gumbel", temperature: float = 1., disallowed: Tensor | None = None
+) -> Tensor:
     """Sample one token id per row from softmax(logits / temperature) (pretrain_helpers.py:sample_from_softmax).
 
     logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel', 'multinomial' or 'inverse_cdf'.
@@ -351,8 +371,16 @@ class ELECTRAModel(nn.Module):
     tying: what the networks share, as in `tie`.
     """
 
-    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1.,
-                 disallow_correct=False, tying="embeddings"):
+    def __init__(
+        self,
+        generator: PreTrainedModel,
+        discriminator: PreTrainedModel,
+        hf_tokenizer: PreTrainedTokenizerBase,
+        sampling: str = "fp32_gumbel",
+        temperature: float = 1.,
+        disallow_correct: bool = False,
+        tying: str = "embeddings",
+    ):
         super().__init__()
         self.generator, self.discriminator, self.pad_token_id = generator, discriminator, hf_tokenizer.pad_token_id
         self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
@@ -411,7 +439,12 @@ class ELECTRALoss(nn.Module):
     latter raises the labels of original tokens from 0 to that number and leaves those of replaced tokens at 1 (D17).
     """
 
-    def __init__(self, loss_weights=(1., 50.), gen_label_smooth=False, disc_label_smooth=False):
+    def __init__(
+        self,
+        loss_weights: tuple[float, float] = (1., 50.),
+        gen_label_smooth: bool | float = False,
+        disc_label_smooth: bool | float = False,
+    ):
         super().__init__()
         self.loss_weights = loss_weights
         self.gen_smooth, self.disc_smooth = smoothing(gen_label_smooth), smoothing(disc_label_smooth)
@@ -507,7 +540,9 @@ def build_loss(c):
 # the twelfth, so the warmup matters more. The code in `_utils/optim.py` calls PyTorch's fused kernel.
 
 # %%
-def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=.01):
+def build_optimizer(
+    model: nn.Module, lr: float, bias_correction: bool = False, kind: str = "adam", weight_decay: float = .01
+) -> torch.optim.Optimizer:
     """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
@@ -630,7 +665,7 @@ def build_learner(c, hf_tokenizer, dls, trained, processes):
 # milestones.
 
 # %%
-def pretrain(c, processes=None):
+def pretrain(c: MyConfig, processes: Processes | None = None) -> PretrainingLearner:
     """Pretrain as described by a completed configuration, or resume that run. Returns the learner.
 
     Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/

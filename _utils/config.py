@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 import textwrap
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class MyConfig(dict):
     Raises UserError for an unknown key and for a value that the type does not accept.
     """
 
-    def __init__(self, values, known=PRETRAIN_KEYS, overridden=()):
+    def __init__(self, values: dict, known: dict = PRETRAIN_KEYS, overridden: Iterable[str] = ()):
         known = {name: key if isinstance(key, Key) else Key(key) for name, key in known.items()}
         vars(self).update(known=known, overridden=frozenset(overridden))
         super().__init__({name: copy.deepcopy(key.default) for name, key in known.items()})

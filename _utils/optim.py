@@ -1,11 +1,13 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
 import re
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import torch
 from fastai.callback.schedule import combined_cos
 from safetensors.torch import load_file
+from torch import Tensor
 
 # beside the weights of a converted network: {'name.exp_avg': m, 'name.exp_avg_sq': v} of parameters
 MOMENTS_FILE = "adam.safetensors"
@@ -22,7 +24,14 @@ class AdamNoBiasCorrection(torch.optim.AdamW):
     that both bias corrections equal 1.
     """
 
-    def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float,
+        betas: tuple[float, float] = (.9, .999),
+        eps: float = 1e-6,
+        weight_decay: float = .01,
+    ):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
         for group in self.param_groups:
             for p in group["params"]:
@@ -73,7 +82,7 @@ def decay_groups(named_parameters, weight_decay=.01):
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
 
 
-def clip_by_global_norm(parameters, max_norm=1.):
+def clip_by_global_norm(parameters: Iterable[Tensor], max_norm: float = 1.) -> Tensor:
     """`clip_gradients` of parameters that have one."""
     return clip_gradients([p.grad for p in parameters if p.grad is not None], max_norm)
 
@@ -88,7 +97,15 @@ def clip_gradients(grads, max_norm=1.):
     return norm
 
 
-def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=0., end_lr=0.0, decay_power=1):
+def linear_warmup_and_decay(
+    pct: float,
+    lr_max: float,
+    total_steps: int,
+    warmup_steps: int | None = None,
+    warmup_pct: float = 0.,
+    end_lr: float = 0.,
+    decay_power: float = 1.,
+) -> float:
     """ELECTRA's schedule: the product of warmup and decay, whose peak is slightly below lr_max (F31).
 
     pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
@@ -101,8 +118,14 @@ def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_
 
 
 def linear_warmup_and_then_decay(
-    pct, lr_max, total_steps, warmup_steps=None, warmup_pct=0., end_lr=0.0, decay_power=1
-):
+    pct: float,
+    lr_max: float,
+    total_steps: int,
+    warmup_steps: int | None = None,
+    warmup_pct: float = 0.,
+    end_lr: float = 0.,
+    decay_power: float = 1.,
+) -> float:
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
     step = round(pct * total_steps)
     warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from transformers import PreTrainedModel
 
 from _utils.commands.export_hf import new_folder, read_vocab, save_network, training_of
 from _utils.commands.tf_checkpoint import open_variables
@@ -67,7 +68,7 @@ def convert_tf(
               "one.")
 
 
-def convert(prefix, part, hparams=None):
+def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTrainedModel, int]:
     """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for
     'discriminator'.
 

@@ -10,7 +10,9 @@ import datasets
 import numpy
 import pyarrow
 import tokenizers
+from datasets import Dataset
 from fastcore.basics import chunked, num_cpus, store_attr
+from transformers import PreTrainedTokenizerBase
 
 from _utils.text.readers import LONG
 from _utils.text.sources import prepared
@@ -38,8 +40,19 @@ class ELECTRADataProcessor:
     'keep' it begins the next example.
     """
 
-    def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
-                 drop_parentheses=True, seed=0, rows_per_document=1, long_lines="truncate"):
+    def __init__(
+        self,
+        hf_dset: Dataset | None,
+        hf_tokenizer: PreTrainedTokenizerBase,
+        max_length: int,
+        text_col: str = "text",
+        lines_delimiter: str = "\n",
+        apply_cleaning: bool = True,
+        drop_parentheses: bool = True,
+        seed: int = 0,
+        rows_per_document: int = 1,
+        long_lines: str = "truncate",
+    ):
         store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.tokenizer = copy.deepcopy(text_tokenizer(hf_tokenizer))

@@ -12,7 +12,7 @@ import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 from tqdm import tqdm
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
@@ -123,7 +123,9 @@ def is_vocab_file(vocab):
     return vocab.endswith(".txt") or os.path.isfile(vocab)
 
 
-def from_vocab_file(path, cased=None, strip_accents=None):
+def from_vocab_file(
+    path: str | Path, cased: bool | None = None, strip_accents: bool | None = None
+) -> PreTrainedTokenizerBase:
     """Return a BERT tokenizer for a vocab.txt with one token per line. Arguments as in `tokenizer_from_tokens`."""
     return tokenizer_from_tokens(read_vocab_file(path), path, cased, strip_accents)
 

@@ -358,8 +358,8 @@ BAD_FILES = [
     ("a.jsonl.gz", "", "compressed"),
     ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", "0.9 .*2 'groups'", {"groups": "group", "dev": .9}),
     ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, "1 'groups'", {"groups": "group", "dev": .2}),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", "class_weights='balanced'", {"class_weights": "balanced"}),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", "positive='2'", {"positive": "2"}),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", "'class_weights' does not apply", {"class_weights": "balanced"}),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy, macro_f1", {"metrics": "f1"}),
@@ -428,7 +428,7 @@ def test_settings_of_own_tasks_are_given_by_name():
      "4 of 9 rows .*: line 3, line 5, line 7 [.]{3}"),
     ("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,2\n" * 2, {"text": "text", "label": ["x", "y"]},
      "2 of 4 rows .*: line 3, line 5[)]")])
-def test_malformed_rows_are_counted_and_the_first_three_named(folder, name, content, given, malformed):
-    (folder / name).write_text(content)
+def test_malformed_rows_are_counted_and_the_first_three_named(name, content, given, malformed):
+    Path(name).write_text(content)
     with pytest.raises(UserError, match=malformed):
         loaded(name, **{"dev": name, **given})

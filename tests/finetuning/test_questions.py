@@ -147,7 +147,7 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
     assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
     checkpoint = str(run_path("g", "q", 0))
-    with pytest.raises(UserError, match="questions"):
+    with pytest.raises(UserError, match="answers questions"):
         predict(checkpoint, "x.tsv")
     if options:
         check_export(checkpoint, test)

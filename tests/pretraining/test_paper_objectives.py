@@ -18,7 +18,7 @@ from _utils.networks.fast_electra import FastOutput, masked_slots
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
 from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
-from _utils.objectives.kinds import NAMES
+from _utils.objectives.kinds import NAMES, flops_per_token
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 
@@ -232,3 +232,10 @@ def test_settings_without_effect_raise_before_any_work(workplace, settings):
     with pytest.raises(UserError, match=settings.rpartition(" ")[2].partition("=")[0]):
         run(*settings.split())
     assert not Path("datasets").exists()
+
+
+def test_operations_of_the_objectives():
+    """Predicting every token costs most; a frozen generator costs its forward pass."""
+    flops = [flops_per_token(RECIPES["mini"], 8192, objective=name)
+             for name in ("mlm", "two_stage", "electra", "replace_mlm", "all_tokens_mlm")]
+    assert flops == sorted(set(flops))

@@ -342,6 +342,7 @@ finetune.py: a folder with a trap
 finetune.py: a damaged finished run
 finetune.py: wrong labels
 finetune.py: a cut row
+_utils export_hf: an unknown option
 _utils export_hf: an existing folder
 _utils convert_tf: cut values
 _utils predict: a trap for a checkpoint

@@ -421,11 +421,7 @@ def test_settings_of_own_tasks_are_given_by_name():
      "2 of 22 rows .*: line 22, line 23[)]"),
     ("a.jsonl", '{"text": 1, "label": "x"}\n{"text": 2, "label": "y"}\n' * 2, {},
      "contains 1, which is not a text .4 of 4 rows .*: line 1, line 2, line 3 [.]{3}"),
-    ("a.jsonl", '{"text": ["a", " "], "label": ["B-X", "O"]}\n' * 3, {},
-     "not a list of words .3 of 3 rows .*: line 1, line 2, line 3[)]"),
     ("a.conll", "a O\nb B-X\n\n" * 5 + "c\n\nd O O\n", {}, "2 of 12 rows .*: line 16, line 18[)]"),
-    ("a.csv", "text,label\n" + "one,\"['x', 'y']\"\ntwo,z\n" * 4 + "one,\"['x', 'y']\"\n", {},
-     "4 of 9 rows .*: line 3, line 5, line 7 [.]{3}"),
     ("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,2\n" * 2, {"text": "text", "label": ["x", "y"]},
      "2 of 4 rows .*: line 3, line 5[)]")])
 def test_malformed_rows_are_counted_and_the_first_three_named(name, content, given, malformed):

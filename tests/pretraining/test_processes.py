@@ -138,3 +138,15 @@ def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
 def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, scripts):
     done = scripts.run("pretrain.py", [*SETTINGS, "bs=2", "micro_batch=1", "steps=2"], workplace, processes=3)
     assert done.returncode and "bs: 2" in done.stderr
+
+
+@pytest.mark.slow
+def test_finetuning_started_twice_at_once_trains_each_run_once(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
+    monkeypatch.chdir(tmp_path)
+    settings = [f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
+                "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
+    with ThreadPoolExecutor(2) as threads:
+        done = list(threads.map(lambda _: scripts.run("finetune.py", settings, tmp_path), range(2)))
+    failed = [process.stderr for process in done if process.returncode]
+    assert len(failed) < 2 and all("Another process is training the run" in error for error in failed), failed
+    assert [(task, run) for task, run, *_ in scores_of("g")] == [("rte", 0), ("rte", 1)]

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import nbformat
 import pytest
 from documents import REPO, read
 
@@ -119,9 +120,13 @@ def test_files_and_functions_exist(path):
             assert hasattr(importlib.import_module(module.replace("/", ".")), name), (module, name)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*DOCUMENTS, *REPO.glob("*.ipynb")], ids=lambda path: path.name)
 def test_links_and_anchors_resolve(path):
-    for link in re.findall(r"\]\(([^)]+)\)", read(path)):
+    text = read(path)
+    if path.suffix == ".ipynb":
+        cells = nbformat.reads(text, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)]+)\)", text):
         if not link.startswith("https://"):
             file, _, anchor = link.partition("#")
             target = (path.parent / file).resolve() if file else path

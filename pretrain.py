@@ -482,7 +482,7 @@ class ELECTRALoss(nn.Module):
 # The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the
 # model or its loss (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`,
 # which has the same losses and gradients and computes vocabulary logits at the masked positions only. If you change
-# `ELECTRAModel.forward`, let `make_model` return `electra` itself.
+# `ELECTRAModel.forward`, set `drop_in = None` in `_utils/objectives/base.py: Objective`, so that it is trained itself.
 
 # %%
 @base_case
@@ -491,7 +491,7 @@ def make_model(objective, c, networks, hf_tokenizer, n_slots=None):
     None.
     """
     electra = ELECTRAModel(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
-    return objective.drop_in(electra, sample, n_slots)
+    return objective.drop_in(electra, sample, n_slots) if objective.drop_in else electra
 
 
 @base_case
@@ -506,8 +506,8 @@ def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
 
     fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
     device; for GPUs.
-    trained: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05),
-    or Google's.
+    trained: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart
+    .05), or Google's.
     """
     objective = objective_of(c)
     networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
@@ -543,7 +543,10 @@ def build_loss(c):
 def build_optimizer(
     model: nn.Module, lr: float, bias_correction: bool = False, kind: str = "adam", weight_decay: float = .01
 ) -> torch.optim.Optimizer:
-    """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
+    """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step.
+
+    In half precision, an optimizer must change nothing in a step at which its attribute `found_inf` is 1.
+    """
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
     return optimizer(decay_groups(model.named_parameters(), weight_decay), lr=lr, betas=(.9, .999), eps=1e-6)

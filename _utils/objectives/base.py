@@ -10,8 +10,11 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
     first_stage                             a run that comes before
     title, training, finetuned              how exported networks are described
 
-Its model names the networks that are saved, if these are not its own (`saved_networks`). Its loss names its terms,
-which are logged under these names. Everything else asks the objective, and never for its name.
+Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the masked
+positions and tokens of a batch before it samples (`counts`), which divide the terms of the loss. Its loss has the
+arguments of Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second
+under its name.
+Everything else asks the objective, and never for its name.
 """
 from dataclasses import replace
 
@@ -124,7 +127,7 @@ class Objective:
 
     # Training
 
-    drop_in = FastELECTRA  # for ELECTRAModel
+    drop_in = FastELECTRA  # for ELECTRAModel, with the same losses; None: ELECTRAModel itself
 
     has_first_stage = False
 

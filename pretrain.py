@@ -506,8 +506,8 @@ def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
 
     fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
     device; for GPUs.
-    trained: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart
-    .05), or Google's.
+    trained: networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05), or
+    Google's.
     """
     objective = objective_of(c)
     networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)

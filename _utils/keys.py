@@ -120,7 +120,7 @@ PRETRAIN_KEYS = {
         "openwebtext.")),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a "
-        "vocabulary of this size. With trained networks: a vocab.txt with words to add to its vocabulary, or a "
+        "vocabulary of this size. With trained networks: a vocab.txt with words to add to their vocabulary, or a "
         "number: its size with frequent words of the text.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "

@@ -102,7 +102,7 @@ def linear_warmup_and_decay(
     lr_max: float,
     total_steps: int,
     warmup_steps: int | None = None,
-    warmup_pct: float = 0.,
+    warmup_pct: float | None = None,
     end_lr: float = 0.,
     decay_power: float = 1.,
 ) -> float:
@@ -112,7 +112,7 @@ def linear_warmup_and_decay(
     The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
     """
     step = round(pct * total_steps)
-    warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps
+    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
     decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
     return decayed * min(1., step / warmup) if warmup else decayed
 
@@ -122,13 +122,13 @@ def linear_warmup_and_then_decay(
     lr_max: float,
     total_steps: int,
     warmup_steps: int | None = None,
-    warmup_pct: float = 0.,
+    warmup_pct: float | None = None,
     end_lr: float = 0.,
     decay_power: float = 1.,
 ) -> float:
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
     step = round(pct * total_steps)
-    warmup = int(total_steps * warmup_pct) if warmup_steps is None else warmup_steps
+    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
     if step < warmup:
         return lr_max * (step / warmup)
     rest = total_steps - warmup

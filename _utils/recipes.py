@@ -131,9 +131,8 @@ _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separa
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
 # The quickstart's: five minutes on two CPU cores, which the paper's method does not fit into. A discriminator only
 # learns once its generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes
-# longer:
-# an AUC of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator that was
-# trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
+# longer: an AUC of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator
+# that was trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
 _QUICKSTART = (48, .25, 32, 1_500, 60, 2e-3, 1e-3, .8, 128)
 # An ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than chance with
 # short examples, a low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of BERT-Base to the

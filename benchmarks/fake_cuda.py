@@ -27,10 +27,9 @@ def fake_cuda():
     It patches functions that would call the CUDA driver or treat fake tensors differently:
     - mixed precision checks that a GPU is available and supports bf16;
     - `Tensor.backward` and `torch.autograd.grad` are replaced by `backward` and `grad` below, because the autograd
-    engine needs a CUDA
-      context;
+      engine needs a CUDA context;
     - `Module.to` rejects parameters with weak references or gradients, which fake ones have, even if nothing has to be
-    moved;
+      moved;
     - transformers does not inspect the attention mask of fake tensors, as it does for real ones;
     - fastai's loaders yield real tensors on the CPU, because they read a random number to seed their workers.
     """

@@ -82,9 +82,8 @@ def load_generator(generator, sources, mask_prob, seed, **settings):
     """(configuration of the text, masks and samples; masked language model; its tokenizer).
 
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and
-    data_seed of the examples;
-    None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises UserError for an unusable
-    generator.
+    data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
+    Raises UserError for an unusable generator.
     """
     loaded = load_with_head(generator, "generator")
     check_fills_masks(generator, loaded)

@@ -146,8 +146,8 @@ def small_on_glue():
 
 def small_in_readme():
     """Scores of ELECTRA-Small on the tasks of the table of published scores, without QQP and the mean over all tasks:
-    median, lowest and
-    highest of the runs; then those of random weights."""
+    median, lowest and highest of the runs; then those of random weights.
+    """
     tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte"]
     trained, untrained = (finetuned(SMALL)["dev"][group] for group in (SMALL_RUN, "untrained_small_11081_100.0%"))
     return [[number for task in tasks for number in (trained[task].median(), trained[task].min(), trained[task].max())],
@@ -262,8 +262,8 @@ def aucs(path):
 
 def continued(domain, ways, tasks=()):
     """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss,
-    labelled tasks and,
-    with tasks, minimal pairs."""
+    labelled tasks and, with tasks, minimal pairs.
+    """
     folder, rows = RESULTS / "continued", []
     pairs = (
         pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean()
@@ -330,8 +330,8 @@ def chunking(name, folder=MINI):
 
 def table_5():
     """With finetuning seed 0: the mean score after half of the steps, the scores after all steps and their mean, and
-    the loss and accuracy
-    of the generator on hidden tokens."""
+    the loss and accuracy of the generator on hidden tokens.
+    """
     rows = []
     for folder, system in TABLE_5:
         name = f"{system}_11081"

@@ -11,7 +11,7 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
 
-from _utils.errors import UserError
+from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
@@ -162,8 +162,8 @@ def _of_electra_pytorch(checkpoint, path, vocab):
     """
     # saved with or without the optimizer
     weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint
-    parts = {str(name).partition(".")[0] for name in weights}
-    if {"tokenizer", "config"} & set(checkpoint) or not parts >= {*PARTS}:
+    is_other = not isinstance(checkpoint, dict) or {"tokenizer", "config"} & checkpoint.keys()
+    if is_other or not any(str(name).startswith("generator.electra.") for name in weights):
         raise UserError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
                         "resuming. Use one of their milestones or finetuned checkpoints.")
     if vocab is None:
@@ -171,12 +171,12 @@ def _of_electra_pytorch(checkpoint, path, vocab):
                         "--vocab PATH/vocab.txt; the default of electra_pytorch is that of "
                         "google/electra-small-discriminator.")
     weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
-    configs = {
-        part: config_from_shapes(
-            {name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.__getitem__
-        )
-        for part in PARTS
-    }
+    configs = {}
+    for part in PARTS:
+        shapes = {name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}
+        with as_user_error(f"Cannot read the sizes of the {part} in {str(path)!r} ({{error}}). Use another "
+                           "checkpoint.", KeyError):
+            configs[part] = config_from_shapes(shapes.__getitem__)
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
     eps = "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},

@@ -96,6 +96,8 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
             text += f"; {text_of_updates(data, settings_by_task[name])}"
             if data.task.as_data() and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
+        elif settings_by_task and missing_tables(data):
+            text += "; not finetuned"
         if data.task.devs or notices or not settings_by_task:  # AX only has a test set
             print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
 

@@ -49,7 +49,7 @@ def format_scores(record):
 
 
 def notices_of(record):
-    """What a warning says about the predictions of a run."""
+    """The texts of the warnings about the predictions of a run."""
     return [f"{split}: {text}" for split, text in record.get("notices", {}).items() if text]
 
 

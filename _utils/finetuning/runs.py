@@ -28,12 +28,10 @@ RECORD_KEYS = {
     "train_rows": int,
     "synthetic": bool,
 }
-
-
+# Texts about a setting that differs, and about those that are keys of tables.
 _DIFFERENCE = "{key}={stored!r:.200}, not {wanted!r:.200}"
-# Of settings that are keys of tables.
-_DIFFERENCES = {key: f"other {rows} rows ({{stored}}; now {{wanted}}), because a file, or the share in 'dev', changed"
-                for key, rows in (("training_table", "training"), ("dev_table", "dev"))}
+_OTHER_ROWS = {key: f"other {rows} rows ({{stored}}; now {{wanted}}), because a file, or the share in 'dev', changed"
+               for key, rows in (("training_table", "training"), ("dev_table", "dev"))}
 
 
 class Runs(list):
@@ -165,7 +163,7 @@ def _differences(stored, wanted):
         if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
             texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
         elif other != value:
-            texts.append(_DIFFERENCES.get(key, _DIFFERENCE).format(key=key, stored=other, wanted=value))
+            texts.append(_OTHER_ROWS.get(key, _DIFFERENCE).format(key=key, stored=other, wanted=value))
     return texts
 
 

@@ -188,12 +188,12 @@ def load_with_head(name, part=None):
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
     network, untrained = _from_transformers(network_class(part, config.model_type), name)
-    if part == "discriminator" and config.num_labels != 2:
+    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
-                        f"folder from export_hf or convert_tf, or a hub id such as google/electra-small-discriminator."
-                        f"{_ADVICE}")
+                        "folder from export_hf or convert_tf, or a hub id such as "
+                        f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
@@ -207,7 +207,7 @@ def _one_of(parts, part, name):
     part = part or parts[-1]
     if part not in parts:
         raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
-                        f"training.{_ADVICE}")
+                        f"training.{_ADVICE if part == 'generator' else ''}")
     return part
 
 
@@ -216,7 +216,7 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 
     make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator
     alone.
-    Raises UserError for networks that are missing, of another size, too short for max_length tokens, or that was not
+    Raises UserError for networks that are missing, of another size, too short for max_length tokens, or that were not
     trained with the parameters that `tying` shares (F24).
     """
     discriminator = load_with_head(name, "discriminator").network

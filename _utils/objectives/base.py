@@ -1,6 +1,6 @@
 """The protocol of objectives, and its base case, ELECTRA's replaced token detection.
 
-An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines where it differs:
+An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines only what differs:
 
     selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
     derive, defaults, check                 values that depend on it, errors before anything is loaded

@@ -51,8 +51,8 @@ class SecondNetworkLoss(nn.Module):
 
 
 class SecondMLM(Objective):
-    """The protocol of both. A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of the
-    tokens that the second network predicts.
+    """The protocol of both. A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of the tokens
+    that the second network predicts.
     """
     unused = ("disc_smooth_label", "uniform_generator")
     disc_weight = 1.  # its loss is as large as the generator's

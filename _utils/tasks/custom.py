@@ -18,7 +18,7 @@ from _utils.tasks.spans import is_nested
 from _utils.tasks.table_files import FORMATS
 from _utils.tasks.tables import as_label, items, labels_in, numbers_in
 
-_QUESTIONS = re.compile("'(qas|answer_start)'")  # keys in files of questions
+_QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 _SUFFIXES = *FORMATS, ".jsonl.gz"
@@ -106,8 +106,9 @@ def load_custom_task(definition):
 
 
 def _has_questions(rows):
-    """Whether a DataFrame has names that files of questions have, as columns or in its first cells."""
-    return _QUESTIONS.search(str([*rows, *rows[:100].to_numpy().tolist()]))
+    """Whether a DataFrame has keys of files of questions, as columns or in lists and dictionaries of its first rows."""
+    nested = [cell for cell in rows[:100].to_numpy().ravel() if isinstance(cell, list | dict)]
+    return _QUESTIONS.search(str([dict.fromkeys(rows), *nested]))
 
 
 def kind_of(table, texts, columns, separator):

@@ -57,7 +57,8 @@ def columns_of(definition, tables):
     if definition["text"] is None and label[0] in columns and len(texts) != 1:
         raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' {advice} the column "
                         "of the text, or to a list of two.")
-    label, texts = ([columns[-1] if column == -1 else column for column in names] for names in (label, texts))
+    if is_conll:
+        label, texts = ([columns[-1] if column == -1 else column for column in names] for names in (label, texts))
     for split, table in tables.items():
         check_columns(table, texts if split == "test" else [*label, *texts],
                       f"Set 'text' and 'label' {advice} columns of its files.")

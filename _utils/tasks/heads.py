@@ -13,7 +13,7 @@ class Predictor(nn.Module):
     initialization.
     freeze: keep the encoder as it is, also without its dropout.
     """
-    layer = nn.Linear
+    layer = nn.Linear  # class of the output layer
 
     def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True, freeze=False):
         super().__init__()

@@ -26,9 +26,9 @@ from _utils.tasks.tables import TaskData
 class QuestionOptions:
     """Settings of question answering. The defaults are Google's (F63).
 
-    joint: predict the end of an answer definition its start, else independently.   answerability: predict whether there
-    is an answer with a layer of its own, else from the scores of [CLS].   answerable_from_start: this layer sees,
-    beside [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
+    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is
+    an answer with a separate layer, else from the scores of [CLS].   answerable_from_start: this layer sees, beside
+    [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
     doc_stride: tokens from the beginning of a span to that of the next one.   max_query_length: tokens of a question;
     the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.   beam: starts per span, and ends
     per start.   na_threshold: null odds above which a question counts as unanswerable.

@@ -59,8 +59,9 @@ def list_in(text):
     if _NUMPY_LIST.fullmatch(text):
         text = f"[{', '.join(re.findall(_NUMPY_ITEM, text))}]"
     for parse in (json.loads, ast.literal_eval) if text[:1] == "[" else ():
-        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            return list(parse(text))
+        with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = parse(text)
+            return value if isinstance(value, list) else None  # not "[1], [2]", a tuple
     return None
 
 

@@ -239,7 +239,6 @@ def _read_lines(stream, path):
         kind = str if line.endswith("\n") else Continuation
 
 
-
 def _read_json_lines(lines, path):
     for number, line in enumerate(lines, 1):
         if line.strip():

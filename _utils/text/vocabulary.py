@@ -85,8 +85,7 @@ _EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
     """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a generator and a
-    discriminator), a
-    checkpoint (.pth), a vocabulary size to train on `corpora`, or a hub id.
+    discriminator), a checkpoint (.pth), a vocabulary size to train on `corpora`, or a hub id.
 
     cased, strip_accents: of a vocab.txt as in `tokenizer_from_tokens`; of a vocabulary that is trained as in
     `train_vocabulary`. They are part of other tokenizers.

@@ -146,8 +146,8 @@ def activation_bytes_per_token(configs, mask_prob, precision):
 
     configs: transformers configurations of the networks; the first is the generator, whose logits at masked positions
     are included.
-    Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in
-    the length; that of RoFormer is not fused, but `mini` is small and its examples are short.
+    Fitted to measurements of what a forward pass saves. Fused attention saves nothing quadratic in the length; that of
+    RoFormer is not fused, but `mini` is small and its examples are short.
     """
     # bytes per unit of the hidden and of the feed-forward layer
     of_hidden, of_intermediate = (42, 7) if precision == "fp32" else (38, 4)

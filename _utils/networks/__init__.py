@@ -17,7 +17,6 @@ from _utils.networks.faster_layers import (
     argmax,
     first_position_only,
     make_dropout_cheap,
-    pad_vocabulary,
     sample_by_inversion,
     set_attention,
     uniform_like,

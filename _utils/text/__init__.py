@@ -23,4 +23,4 @@ from _utils.text.new_tokens import extend_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, check_sources, load_documents
 from _utils.text.special_tokens import text_tokenizer
-from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json, tokenizer_of
+from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_of

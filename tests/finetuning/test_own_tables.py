@@ -84,6 +84,11 @@ def test_one_row_in_twenty_does_not_decide_on_the_kind(labels, kind):
         loaded()
 
 
+def test_a_text_with_quoted_keys_of_questions_is_a_text():
+    write("a.csv", "text,label\n" + "the keys 'qas' and 'answer_start',x\nother,y\n" * 5)
+    assert loaded("a.csv", dev=.2).task.kind == "classification"
+
+
 # Labels
 
 def test_the_dev_set_has_rows_of_each_class():
@@ -346,7 +351,8 @@ BAD_FILES = [
     ("a.csv", "text,label\none,x\n", "'stars' .*text, label", {"label": "stars"}),
     ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), "99 .*0x"),
     ("a.csv", "text,label\n", "no rows"),
-    ("a.csv", "", ""),
+    ("a.csv", "", "no rows"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "-1 .*text, label", {"text": "text", "label": -1}),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
     ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),

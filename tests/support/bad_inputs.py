@@ -147,7 +147,7 @@ add(
         "an unreachable hub": ("datas=openwebtext", "'openwebtext'.*python pretrain.py quickstart=True"),
         "a file for a folder of datasets": ("", "datasets.*is a file", {"datasets": "x"}),
         "a file for a folder of checkpoints": ("", "checkpoints.*is a file", {"checkpoints": "x"}),
-        "no vocabulary": ("vocab=words.txt", "'words.txt' could not be loaded.*vocab=PATH/vocab.txt"),
+        "no vocabulary": ("vocab=words.txt", "words.txt.*vocab.txt"),
         "a vocabulary without [MASK]": (
             "vocab=words.txt",
             r"words.txt lacks .*\[MASK\]",
@@ -170,7 +170,7 @@ add(
     "pretrain.py",
     {
         "another size": (f"{PAIR}model.pth size=small", "'model.pth'.*Set size=tiny"),
-        "a pair without generator": (f"{PAIR}pair", "'pair' has no folder generator/", {"pair/generator/": None}),
+        "a pair without generator": (f"{PAIR}pair", "'pair' has no generator", {"pair/generator/": None}),
         "a finetuned checkpoint": (f"{PAIR}cola.pth", "'cola.pth' is not a checkpoint of pretrain.py"),
         **{
             f"a pair {name}": (f"{PAIR}pair", "pair/discriminator", files)
@@ -263,8 +263,8 @@ add("_utils export_hf", {
     "no folder": ("model.pth", "OUT_DIR"),
     "an existing folder": ("model.pth pair", "pair' already exists.*a new or an empty folder"),
     "a folder for a checkpoint": ("pair out", r"'pair' is a folder.*\.pth|a checkpoint \(\.pth\).*'pair' is a folder"),
-    "damaged metrics": ("m_100.0%.pth out", "m/metrics.jsonl, line 1.*Delete that line",
-                        {"m_100.0%.pth": copy_of("model.pth"), "m/metrics.jsonl": "nonsense"}),
+    "damaged metrics": ("m_1_100.0%.pth out", "m_1/metrics.jsonl, line 1.*Delete that line",
+                        {"m_1_100.0%.pth": copy_of("model.pth"), "m_1/metrics.jsonl": "nonsense"}),
 })
 add("_utils convert_tf", {
     "an unknown part": ("tf out --part encoder", "--part.*'encoder'"),

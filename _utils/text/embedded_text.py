@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from fastcore.basics import num_cpus
+from tqdm import tqdm
 
 # {package: its distribution}: those of requirements.txt with the most prose, and sympy and networkx, which torch
 # requires.
@@ -39,8 +40,10 @@ _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def documents():
     """The documents, each a string with one sentence per line. No sentence occurs twice."""
     # Syntax trees have no reference cycles, and with torch loaded the search for cycles takes longer than parsing.
+    files = [*source_files()]
     with multiprocessing.Pool(num_cpus(), initializer=gc.disable) as pool:
-        by_file = pool.map(sentences_of, source_files(), chunksize=64)
+        read = pool.imap(sentences_of, files, chunksize=64)
+        by_file = [*tqdm(read, "Reading source files", len(files), unit=" files", mininterval=1, leave=False)]
     seen, new_by_file, counts = set(), [], Counter()
     for sentences in by_file:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence.lower() not in seen]

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+import traceback
 
 
 class UserError(Exception):
@@ -36,6 +37,8 @@ def as_user_error(message, errors=Exception):
     except UserError:
         raise
     except errors as error:
+        if _is_of_dead_worker(error):  # which PyTorch reports in the middle of anything
+            raise
         raise UserError(message.replace("{error}", one_line(error))) from error
 
 
@@ -65,7 +68,7 @@ def _message(error):
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (f"error: No space left on device ({one_line(error)}). Free some space and rerun the same command; "
                 "saved files are intact.")
-    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)):
+    if _is_of_dead_worker(error):
         return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers "
                 "and rerun the same command, which continues with what was saved.")
     if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
@@ -74,6 +77,13 @@ def _message(error):
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return f"error: compile=True failed ({one_line(error)}). Leave compile out."
     return None
+
+
+def _is_of_dead_worker(error):
+    """Whether a data worker was killed. The loader sees that at once, or first a connection that was closed."""
+    if isinstance(error, (ConnectionError, EOFError)):
+        return any("torch/utils/data" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    return bool(re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)))
 
 
 def print_user_errors():

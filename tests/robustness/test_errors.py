@@ -19,10 +19,10 @@ def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):
 
 
 def test_a_closed_connection_to_a_data_worker_is_explained():
-    code = compile("raise ConnectionResetError('reset by peer')", "site-packages/torch/utils/data/dataloader.py", "exec")
+    code = compile("raise ConnectionResetError('closed')", "site-packages/torch/utils/data/dataloader.py", "exec")
     with pytest.raises(ConnectionResetError) as raised:
         exec(code)
-    assert "num_workers" in explain(raised.value) and explain(ConnectionResetError("reset by peer")) is None
+    assert "num_workers" in explain(raised.value) and explain(ConnectionResetError("closed")) is None
 
 
 def test_a_dead_worker_is_not_taken_for_another_problem():

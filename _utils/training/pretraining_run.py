@@ -158,7 +158,7 @@ class PretrainingRun:
         entropy = unigram_entropy(train_ds.hf_dset, self.hf_tokenizer.all_special_ids)
         first_step = self.checkpoint["step"] if self.checkpoint else 0
         print_summary(c, self.run_folder, learn, entropy, first_step)
-        must_match = self.must_match(learn)
+        must_match = self.check_same_run(learn)
         stop_at = min(c.stop_at or c.steps, c.steps)  # a second stage has fewer steps than stop_at may say
         last_step = max(first_step, stop_at)
         learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
@@ -210,9 +210,9 @@ class PretrainingRun:
         save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter)
         upload(path, self.c.upload_to)
 
-    def must_match(self, learn):
-        """{"config", "data", "code"}, which identify a run in its checkpoints to resume from. The code is that with
-        which the run began.
+    def check_same_run(self, learn):
+        """Check that a resumed run has the text and vocabulary that it began with. Returns {"config", "data", "code"},
+        which its checkpoints to resume from keep; the code is that with which the run began.
 
         Raises UserError if the data differ, or if other processes loaded another checkpoint.
         """

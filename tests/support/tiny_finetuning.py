@@ -12,7 +12,7 @@ def run(checkpoint, *overrides):
 
 
 def run_own(checkpoint, task, *overrides, **of_task):
-    """Finetune one own task with these values of task_overrides."""
+    """Finetune one custom task with these values of task_overrides."""
     values = {task["name"]: of_task}
     return run(checkpoint, f"tasks={task}", f"task_overrides={values}", *overrides)
 

@@ -1,4 +1,4 @@
-"""The files of own tasks: kinds, labels, formats, predictions, and errors."""
+"""The files of custom tasks: kinds, labels, formats, predictions, and errors."""
 import itertools
 import json
 from collections import Counter

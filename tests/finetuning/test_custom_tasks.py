@@ -1,4 +1,4 @@
-"""Own tasks from their files to predictions, and to a pipeline of transformers; windows of long texts, and tagging."""
+"""Custom tasks from their files to predictions, and to a pipeline of transformers; windows, and tagging."""
 import json
 import math
 import random
@@ -40,7 +40,7 @@ CHECKPOINT = "checkpoints/glue/g_mine_0.pth"
 
 @pytest.fixture
 def start(fresh_checkpoint, tmp_path, monkeypatch):
-    """`start(task, "key=value", ..., epochs=1)` finetunes one own task, by default on train.csv; the Results."""
+    """`start(task, "key=value", ..., epochs=1)` finetunes one custom task, by default on train.csv; the Results."""
     monkeypatch.chdir(tmp_path)
     write_classes("ab")
     return lambda task=OWN, *overrides, epochs=1, **values: run_own(fresh_checkpoint, task, *overrides, epochs=epochs,
@@ -302,7 +302,7 @@ def test_a_task_on_character_spans_predicts_spans_of_new_texts(start):
         model.predict([["a", "b"]])
 
 
-def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):
+def test_custom_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):
     write_csv("new.tsv", ("text",), [(text,) for text in sentences(5)])
     small = {name: {"epochs": 1, "rows": 32} for name in ("rte", "mine")}
     start(OWN, f"tasks={['rte', OWN | {'test': 'new.tsv'}]}", f"glue_dir={glue}", f"task_overrides={small}")
@@ -332,7 +332,7 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
 
 
 def test_a_checkpoint_of_another_group_is_not_overwritten(start):
-    """The names of groups and own tasks may contain the character that separates them in the names of checkpoints."""
+    """The names of groups and custom tasks may contain the character between them in the names of checkpoints."""
     start(OWN | {"name": "b_c"}, "group_name=a")
     with pytest.raises(UserError, match="'a_b'.*group_name"):
         start(OWN | {"name": "c"}, "group_name=a_b")

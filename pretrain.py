@@ -710,20 +710,33 @@ if __name__ == "__main__":
 # what the second network sees there, $m$ the set of masked positions, $D_t$ the probability that $\hat x_t$ is
 # original, and $p_t$ the distribution over tokens of a second masked language model, whose loss has weight 1.
 #
-# | setting | loss beside $\mathcal L_\mathrm{MLM}$ of the generator | paper | file in `_utils/objectives` |
-# |---|---|---|---|
-# | `objective=mlm` | none; the network has the discriminator's architecture | | [mlm.py](_utils/objectives/mlm.py) |
-# | `objective=electra_15` | $\mathcal L_\mathrm{Disc}$, as a mean over $t \in m$ | 3.5 | [electra_15.py](_utils/objectives/electra_15.py) |
-# | `objective=replace_mlm` | $-\frac{1}{\lvert m \rvert} \sum_{t \in m} \log p_t(x_t)$; the input has samples instead of `[MASK]` | 3.5 | [replace_mlm.py](_utils/objectives/replace_mlm.py) |
-# | `objective=all_tokens_mlm` | $-\frac1n \sum_t \log \big( D_t [x_t = \hat x_t] + (1 - D_t)\, p_t(x_t) \big)$ | 3.5 | [all_tokens_mlm.py](_utils/objectives/all_tokens_mlm.py) |
-# | `objective=two_stage` | first $\mathcal L_\mathrm{MLM}$ alone, then $\mathcal L_\mathrm{Disc}$ alone, from the generator's weights | 3.2 | [two_stage.py](_utils/objectives/two_stage.py) |
-# | `objective=adversarial` | $\mathcal L_\mathrm{Disc}$; the generator maximizes its terms at $t \in m$ instead of minimizing $\mathcal L_\mathrm{MLM}$ | 3.2, F | [adversarial.py](_utils/objectives/adversarial.py) |
-# | `uniform_generator=True` | $\mathcal L_\mathrm{Disc}$ alone, with replacements drawn uniformly (F88) | | [uniform.py](_utils/objectives/uniform.py) |
-# | `tying=disentangled` | $\mathcal L_\mathrm{Disc}$, which does not train the generator's embeddings; not part of ELECTRA (DeBERTaV3) | | [disentangled.py](_utils/objectives/disentangled.py) |
-# | `new_generator=True` | none; the generator of a trained discriminator, which stays as it is | | [new_generator.py](_utils/objectives/new_generator.py) |
+# | objective | loss beside $\mathcal L_\mathrm{MLM}$ of the generator | paper |
+# |---|---|---|
+# | [mlm] | none; the network has the discriminator's architecture | |
+# | [electra_15] | $\mathcal L_\mathrm{Disc}$, as a mean over $t \in m$ | 3.5 |
+# | [replace_mlm] | $-\frac{1}{\lvert m \rvert} \sum_{t \in m} \log p_t(x_t)$, on samples instead of `[MASK]` | 3.5 |
+# | [all_tokens_mlm] | $-\frac1n \sum_t \log \big( D_t [x_t = \hat x_t] + (1 - D_t)\, p_t(x_t) \big)$ | 3.5 |
+# | [two_stage] | first none, then only $\mathcal L_\mathrm{Disc}$, from the generator's weights | 3.2 |
+# | [adversarial] | $\mathcal L_\mathrm{Disc}$, whose terms at $t \in m$ the generator maximizes | 3.2, F |
+# | [uniform_generator=True] | only $\mathcal L_\mathrm{Disc}$, with replacements drawn uniformly (F88) | |
+# | [tying=disentangled] | $\mathcal L_\mathrm{Disc}$ does not train the generator's embeddings (DeBERTaV3) | |
+# | [new_generator=True] | none; the generator of a trained discriminator, which stays as it is | |
+#
+# The first six are values of the key `objective`. In the adversarial setting the generator does not minimize
+# $\mathcal L_\mathrm{MLM}$. The last two are not part of ELECTRA.
 #
 # Samples have no gradient, so adversarial training follows REINFORCE. With the reward $R_t = -\log$ of the probability
 # that the discriminator gives to the correct answer, and a baseline $b_t = -\log \sigma(w^\top h_t)$ on the generator's
 # hidden states, which learns by cross-entropy to predict $e^{-R_t}$ and does not train them, this gradient is ascended:
 # $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{\lvert m \rvert} \sum_{t \in m} R_t \Big] \approx
 # \frac{1}{\lvert m \rvert} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$
+#
+# [mlm]: _utils/objectives/mlm.py
+# [electra_15]: _utils/objectives/electra_15.py
+# [replace_mlm]: _utils/objectives/replace_mlm.py
+# [all_tokens_mlm]: _utils/objectives/all_tokens_mlm.py
+# [two_stage]: _utils/objectives/two_stage.py
+# [adversarial]: _utils/objectives/adversarial.py
+# [uniform_generator=True]: _utils/objectives/uniform.py
+# [tying=disentangled]: _utils/objectives/disentangled.py
+# [new_generator=True]: _utils/objectives/new_generator.py

@@ -19,22 +19,23 @@ from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, r
 def glue_results(
     groups: list = (),  # groups of runs; default: all of them
 ):
-    """Print the tables of finished runs and compare groups."""
+    """Print the tables of finished runs and compare groups. Named groups without a common task are an error."""
     runs = Runs()
     known = list(dict.fromkeys(record["group"] for record in runs))
     if not runs:
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     if unknown := sorted({*groups} - {*known}):
         raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
-    groups = groups or known
-    for group in groups:
+    for group in groups or known:
         print(report(runs.of(group)), end="\n\n")
     runs = without_synthetic(runs)
-    compared = [group for group in groups if runs.of(group)]
+    compared = [group for group in groups or known if runs.of(group)]
     if len(compared) > 1:
         try:
             print(report_checkpoints(runs, compared))
         except UserError as error:
+            if groups:
+                raise
             print(f"No comparison: {error}")
         save_plot(plot_scores({group: scores_by_task(runs.of(group)) for group in compared}), COMPARISON)
         print(f"Plot of all runs of these groups: {COMPARISON}")

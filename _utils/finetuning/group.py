@@ -17,7 +17,6 @@ from _utils.finetuning.preparation import (
     chosen_runs,
     print_tables,
     report_run,
-    seed_of,
     settings_of,
     trainable_tasks,
 )
@@ -36,7 +35,7 @@ from _utils.training import choose_device
 
 
 def load_tables(c):
-    """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
+    """{task: TaskData} of the configured tasks."""
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
     tables = {}
@@ -47,8 +46,6 @@ def load_tables(c):
             tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
-    if "mnli" in tables:
-        tables["ax"] = load_task("ax", c.glue_dir)
     return tables
 
 
@@ -99,7 +96,7 @@ class Group:
         self.device = self.processes.device(choose_device(c.device))
         self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
         self.c = c.copy_with({"device": str(self.device)})
-        self.pretrained, self.settings, self.data = None, {}, {}
+        self.settings, self.data, self.family = {}, {}, None
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
         if c.do_finetune:
             self.load_checkpoint()
@@ -109,17 +106,16 @@ class Group:
             self.tables = load_tables(self.c)
         if c.do_finetune:
             self.choose_settings(hyperparameters)
-        family = self.pretrained and self.pretrained.model.config.model_type
-        print_tables(self.tables, self.settings, not uses_synthetic_glue(c), family)
+        print_tables(self.tables, self.settings, not uses_synthetic_glue(c), self.family)
 
     def load_checkpoint(self):
         """Load the pretrained model, and complete the configuration with its size."""
         c = self.c
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
+        self.family = self.pretrained.model.config.model_type
         self.c = for_checkpoint(c, self.pretrained)
-        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
-        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
-              f"(size={self.c.size})")
+        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(names_of(c.tasks))}, from "
+              f"{self.pretrained.name} (size={self.c.size})")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""
@@ -145,11 +141,11 @@ class Group:
 
     def unless_finished(self, name, run):
         """Yield the PlannedRun of a run, or report that it is finished."""
-        c, settings, seed = self.c, self.settings[name], seed_of(self.c, run)
+        c, settings, seed = self.c, self.settings[name], self.c.seeds[run]
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if record.get("code", self.code) != self.code else ""
+                changed = ", with code that changed since" if record["code"] != self.code else ""
                 report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()
@@ -179,7 +175,8 @@ class Group:
         task, settings, c = planned.task, planned.settings, self.c
         for split, evaluation in evaluations.items():
             planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
-        seconds, best_epoch = time.perf_counter() - planned.started, settings["keep"] and learn.keep_best.best_epoch
+        seconds = time.perf_counter() - planned.started
+        best_epoch = learn.keep_best.best_epoch if settings["keep"] == "best" else None
         record = {
             "group": c.group_name,
             "task": task.name,

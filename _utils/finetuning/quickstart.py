@@ -66,6 +66,7 @@ def of_tables(c, tasks, checkpoint, group):
         "group_name": group,
         "glue_dir": None,
         "wsc_trick": False,
+        "th_run": None,
     }
     return complete_finetuning(c.copy_with(values))
 

@@ -180,9 +180,8 @@ class Task(Description):
 
     def settings(self, c):
         """{name: value} of the configuration's keys that apply to this kind of task only."""
-        pooling = None if c.pooling == "first" else c.pooling
-        return {"double_unordered": c.double_unordered and self.unordered, "pooling": pooling,
-                "window_stride": c.window_stride, "wsc_trick": False}
+        return {"double_unordered": c.double_unordered and self.unordered, "pooling": c.pooling,
+                "window_stride": c.window_stride}
 
     def check_pretrained(self, pretrained):
         """UserError if the network of this task cannot be built on the Pretrained."""
@@ -370,8 +369,8 @@ class Task(Description):
 
     def why_not_exported(self, settings, family):
         """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
-        if settings.get("pooling"):
-            return f"pooling={settings['pooling']}"
+        if settings.get("pooling") == "mean":
+            return "pooling=mean"
         # The heads of these two families are a layer, GELU and a layer, on the first token.
         return None if family in ("electra", "roformer") else f"a finetuned {family} model"
 

@@ -96,7 +96,7 @@ class Choices(Task):
         return 1
 
     def settings(self, c):
-        return {"pooling": super().settings(c)["pooling"]}
+        return {"pooling": c.pooling}
 
     def encode(self, rows, hf_tokenizer, settings, training=False):
         """ChoiceRows of a Dataset."""

@@ -50,7 +50,11 @@ class Wsc(Task):
     kind: ClassVar[str] = "wsc"
 
     def load(self, glue_dir, wsc_dir):
-        """TaskData with WSC's rows for training and evaluation, and WNLI's test set."""
+        """TaskData with WSC's rows for training and evaluation, and WNLI's test set; wsc_dir as in the configuration.
+        """
+        in_glue = Path(glue_dir or "datasets", "WSC")
+        if wsc_dir is None and in_glue.is_dir():
+            wsc_dir = in_glue
         data = load_task(TASKS["wnli"], glue_dir, ["test"])
         splits = {
             split: to_rows(load_wsc(name, wsc_dir))

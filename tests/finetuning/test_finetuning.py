@@ -18,10 +18,10 @@ from _utils.errors import UserError
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import Runs, run_path, score
 from _utils.runs.log import locked
-from _utils.tasks.glue import FINETUNED_TASKS, TASKS, load_task
+from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.submission import SUBMISSION, read_record
 
-SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
+SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS}
 GROUP = Path("test_outputs/g")
 
 

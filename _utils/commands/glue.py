@@ -48,7 +48,7 @@ def glue_submission(
     """Check a submission for the GLUE server, and zip a folder of one."""
     path, rows = Path(zip_or_folder), rows_of(glue_dir) if glue_dir else OFFICIAL_ROWS
     if path.is_dir():
-        path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
+        path = make_zip(path.resolve(), rows)  # "." has no name for the zip
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
     is_official = rows == OFFICIAL_ROWS

@@ -2,7 +2,6 @@
 import itertools
 from operator import itemgetter
 
-import numpy as np
 import pandas as pd
 
 from _utils.errors import UserError

@@ -152,14 +152,8 @@ class Task(Description):
 
     def hints(self):
         """Keys that change what `describe` says, as text."""
-        if not self.one_class:
-            return ""
-        text = ""
-        if "f1" in self.metrics:
-            text += f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)"
-        if numbers_in(self.labels).notna().all():
-            text += " (set 'kind': 'regression' to predict numbers)"
-        return text
+        are_classes = self.one_class and numbers_in(self.labels).notna().all()
+        return " (set 'kind': 'regression' to predict numbers)" if are_classes else ""
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
@@ -342,7 +336,7 @@ class Task(Description):
 
     def header(self, columns):
         """The first line of the output of `predict`, or None. columns: of the texts."""
-        return "\t".join([*self.output_columns, *map(str, columns)])
+        return "\t".join([*self.output_columns, *columns])
 
     def lines(self, texts, predictions):
         """A line for each row of the DataFrame of texts: score, or label and all probabilities, and the texts."""

@@ -1,12 +1,11 @@
 """Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
 import string
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import datasets
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from sklearn.metrics import accuracy_score
 from torch import nn
 from transformers import AutoModelForMultipleChoice
@@ -17,9 +16,8 @@ from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
+from _utils.tasks.tables import Column, as_label, labels_in, shortened
 
-_Column = Annotated[str | int, Field(description="the name of a column")]
 _PAIR = Task("pair", "pair", ("text", "choice"))
 
 
@@ -33,7 +31,7 @@ class Choices(Task):
     """
     kind: ClassVar[str] = "choices"
     keys: ClassVar[dict] = {"choices": list_of(
-        _Column, "the column of lists of the choices, or a list of columns with one each")}
+        Column, "the column of lists of the choices, or a list of columns with one each")}
     unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice
@@ -44,17 +42,12 @@ class Choices(Task):
 
         definition["choices"] becomes a list of columns.
         """
-        choices = definition["choices"]
-        if not choices:
+        if not definition["choices"]:
             raise UserError(f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or "
                             "a list of columns.")
-        for table in tables.values():
-            check_columns(table, choices, f"Set 'choices' of the task {definition['name']!r} to columns of its files.")
-        others = (*choices, *(definition["label"] or ["label"]), definition["groups"])
-        texts = definition["text"] or [column for column in tables["train"].rows if column not in others]
-        texts, label = columns_of(definition | {"text": texts}, tables)
-        if len(choices) == 1:
-            definition["choices"] = _divide(tables, choices[0])
+        texts, label = columns_of(definition, tables)
+        if len(definition["choices"]) == 1:
+            definition["choices"] = _divide(tables, *definition["choices"])
         return [*texts, *definition["choices"]], label
 
     @classmethod

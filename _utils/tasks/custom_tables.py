@@ -27,41 +27,37 @@ def load(kind, definition, tables, reason):
     if "test" in labels:
         tasks["test"], unknown = task.with_test_labels(labels["test"])
         notices += unknown
-    data = TaskData(task, {}, {}, notices, tasks["test"] if "test" in labels else None)
+    splits = {}
     for split, table in tables.items():
-        in_table = dict(zip(task.texts, texts))
+        columns = dict(zip(task.texts, texts))
         if split in labels:
-            in_table["label"] = label
-        if split == "train" and definition["groups"] is not None:
-            in_table["group"] = definition["groups"]
-        data.splits[split] = to_dataset(table, in_table, tasks[split], split, notices)
+            columns["label"] = label
+        splits[split] = to_dataset(table, columns | {"group": definition["groups"]}, tasks[split], split, notices)
     if "validation" not in tables:
-        data.splits.update(split_rows(data.splits["train"], task, definition["dev"]))
-        if not data.splits["validation"]:
+        splits |= split_rows(splits["train"], task, definition["dev"])
+        if not splits["validation"]:
             raise UserError(f"{definition['train']} has too few rows for a dev set. Add rows, or set 'dev' of "
                             f"{task.name!r} to a file.")
-    labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
+    labelled = {split: rows for split, rows in splits.items() if split in ("train", "validation", *labels)}
     notices += _shared_texts(labelled, task) + task.label_notices(labelled)
-    return data
+    return TaskData(task, splits, {}, notices, tasks["test"] if "test" in labels else None)
 
 
 def columns_of(definition, tables):
-    """(columns of the texts, columns of the labels); UserError if the files lack one, or that of the groups."""
-    advice, groups = f"of the task {definition['name']!r} to", definition["groups"]
-    if groups is not None:
-        check_columns(tables["train"], [groups], f"Set 'groups' {advice} a column of its training file.")
-    columns = [column for column in tables["train"].rows if column != groups]
-    is_conll = 0 in columns
-    label = definition["label"] or ([-1] if is_conll else ["label"])
-    texts = definition["text"] or ([0] if is_conll else [column for column in columns if column not in label])
-    if definition["text"] is None and label[0] in columns and len(texts) != 1:
-        raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' {advice} the column "
-                        "of the text, or to a list of two.")
-    if is_conll:
-        label, texts = ([columns[-1] if column == -1 else column for column in names] for names in (label, texts))
+    """(columns of the texts, columns of the labels); UserError if the files lack a column that the definition needs."""
+    columns, name = tables["train"].rows, definition["name"]
+    groups, choices = [*filter(None, [definition["groups"]])], definition["choices"] or []
+    is_conll = "-1" in columns
+    label = definition["label"] or (["-1"] if is_conll else ["label"])
+    others = [column for column in columns if column not in (*label, *groups, *choices)]
+    texts = definition["text"] or (["0"] if is_conll else others)
+    of_all = [*texts, *choices]
+    required = {"train": [*label, *of_all, *groups], "validation": [*label, *of_all], "test": of_all}
     for split, table in tables.items():
-        check_columns(table, texts if split == "test" else [*label, *texts],
-                      f"Set 'text' and 'label' {advice} columns of its files.")
+        check_columns(table, required[split], f"Set 'text' and 'label' of the task {name!r} to columns of its files.")
+    if definition["text"] is None and len(texts) != 1:
+        raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task {name!r} "
+                        "to the column of the text, or to a list of two.")
     return texts, label
 
 
@@ -76,7 +72,7 @@ def _task(kind, definition, texts, label, labels, fields):
     name = definition["name"]
     fields = kind.fields_of(definition, labels) | fields
     metrics = metrics_of(kind, definition, fields.get("labels", ()))
-    task = kind(name, name, kind.text_names(texts), is_own=True, file_columns=tuple(map(str, (*texts, label))),
+    task = kind(name, name, kind.text_names(texts), is_own=True, file_columns=(*texts, label),
                 score_titles=(("test", f"{name} (test)"),), metrics=metrics, **fields)
     return replace(task, test_files={"test": name + task.suffix}) if definition["test"] else task
 

@@ -83,8 +83,7 @@ class Regression(Task):
 
     def label_notices(self, labelled):
         n = len(labelled["validation"])
-        rows = "1 row" if n == 1 else f"{n} rows"
-        few = f"warning: the dev set has only {rows}: its scores say little. Add rows, or set 'dev'."
+        few = f"warning: a dev set of {n} rows is small: its scores say little. Add rows, or set 'dev'."
         return [few] if n < MIN_ROWS else []
 
     def loss_targets(self, labels):

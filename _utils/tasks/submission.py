@@ -8,7 +8,7 @@ import xxhash
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
-from _utils.tasks.tables import write_rows
+from _utils.tasks.tables import check_file, write_rows
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
@@ -55,8 +55,7 @@ def _read(path):
     """{file: bytes} of a zip, in which unknown files are not read, or of a folder, in which they are ignored."""
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in SUBMISSION if (path / name).is_file()}
-    if not path.exists():
-        raise UserError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.")
+    check_file(path, "Pass a zip or a folder in test_outputs/.")
     message = f"{path} is not a readable zip ({{error}}). Create it again."
     with as_user_error(message), zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}

@@ -80,7 +80,8 @@ def write_synthetic_glue(folder, seed=0):
         for split in task.official_rows:
             kind, file = split.partition("_")[0], task.file(split)
             rng = random.Random(f"{seed} {name} {Path(file).name}")
-            write_text_atomically(Path(folder, file), _tsv(task, [_row(task, rng) for _ in range(sizes[kind])], kind == "test"))
+            rows = [_row(task, rng) for _ in range(sizes[kind])]
+            write_text_atomically(Path(folder, file), _tsv(task, rows, kind == "test"))
     for name, size in (("train", 300), ("val", 104)):
         rng = random.Random(f"{seed} wsc {name}")
         rows = pd.DataFrame([_wsc_row(rng) for _ in range(size)])

@@ -21,6 +21,7 @@ from _utils.runs.files import read_json_lines
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import EncodedRows, Window
+from _utils.tasks.tables import check_file
 from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")
@@ -125,9 +126,7 @@ def load_wsc(split, wsc_dir=None):
         source = ", ".join((*HUB_WSC, split))
     else:
         source = Path(wsc_dir) / WSC_FILES[split]
-        if not source.is_file():
-            raise UserError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with "
-                            "train.jsonl and val.jsonl.")
+        check_file(source, "wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
         rows = read_json_lines(source, "Download the file again.")
     return [_schema(row, f"{source}, {place}") for place, row in rows]
 

@@ -352,7 +352,7 @@ BAD_FILES = [
     ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), "99 .*0x"),
     ("a.csv", "text,label\n", "no rows"),
     ("a.csv", "", "no rows"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", "-1 .*text, label", {"text": "text", "label": -1}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "'-1' .*text, label", {"text": "text", "label": -1}),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
     ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),

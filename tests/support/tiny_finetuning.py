@@ -17,9 +17,10 @@ def run_own(checkpoint, task, *overrides, **of_task):
     return run(checkpoint, f"tasks={task}", f"task_overrides={values}", *overrides)
 
 
-def table_row(task, run=0, group="g", scores={"validation": {"accuracy": .875}}, settings={}, **more):
+def table_row(task, run=0, group="g", **more):
     """A row of the table of runs."""
+    scores, settings = more.pop("scores", {"validation": {"accuracy": .875}}), more.pop("settings", {})
     return {"group": group, "task": task, "run": run, "seed": run, "train_rows": 10, "synthetic": False, "seconds": 1.,
             "settings": {"lr": 1e-3, "bs": 4, "epochs": 1, **settings}, "scores": scores,
             "baselines": {split: dict.fromkeys(values, 0.) for split, values in scores.items()},
-            "notices": dict.fromkeys(scores), "classes": dict.fromkeys(scores), "confusion": dict.fromkeys(scores), **more}
+            **{part: dict.fromkeys(scores) for part in ("notices", "classes", "confusion")}, **more}

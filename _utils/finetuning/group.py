@@ -42,7 +42,7 @@ def load_tables(c):
     for name, entry in zip(names_of(c.tasks), c.tasks):
         if isinstance(entry, dict):
             tables[name] = load_custom_task(entry)
-        elif name == WSC.name and c.wsc_trick and c.do_finetune:
+        elif name == WSC.name and c.wsc_trick:
             tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
@@ -162,8 +162,10 @@ class Group:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits, limit = self.tables[name].splits, min(512, max_positions(self.pretrained.model))
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer)}
-            texts = task.sample(splits["train"])
-            for text in text_notices(self.data[name].train, settings["max_length"], limit, hf_tokenizer, texts):
+            for text in text_notices(
+                    self.data[name].train, settings["max_length"], hf_tokenizer, task.sample(splits["train"]),
+                    if_long=f"Set max_length (at most {limit}) or window_stride, or shorten the texts.",
+                    if_unknown="Choose a model for their language."):
                 self.processes.report(f"{task.title}: {text}")
         return self.data[name]
 

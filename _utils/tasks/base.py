@@ -58,8 +58,8 @@ class Task(Description):
 
     @property
     def n_outputs(self):
-        """Outputs of the network: one logit for each class, or one score."""
-        return len(self.labels) or 1
+        """Outputs of the network: one logit for each class."""
+        return len(self.labels)
 
     def as_data(self):
         """{field: value} of a custom task that are not defaults, without files, as JSON; None for GLUE's tasks."""
@@ -359,7 +359,7 @@ class Task(Description):
     @property
     def output_names(self):
         """Names of the outputs of the exported network."""
-        return list(self.labels) or ["score"]
+        return list(self.labels)
 
     def why_not_exported(self, settings, family):
         """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""

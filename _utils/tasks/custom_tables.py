@@ -1,6 +1,4 @@
 """The tables of a custom task: its columns, labels and classes, the dev set, and warnings."""
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
@@ -22,7 +20,9 @@ def load(kind, definition, tables, reason):
     label, labels, notices, fields = kind.labels_of(tables, texts, columns, definition)
     if set(labels.get("test", ())) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
-    task = _task(kind, definition, texts, label, labels, fields)
+    fields = kind.fields_of(definition, labels) | fields
+    of_all = fields_of_all(kind, definition, tables, fields.get("labels", ()))
+    task = kind(**of_all, **fields, texts=kind.text_names(texts), file_columns=(*texts, label))
     notices, tasks = [f"{kind.kind}{reason}, {task.describe()}", *notices], dict.fromkeys(tables, task)
     if "test" in labels:
         tasks["test"], unknown = task.with_test_labels(labels["test"])
@@ -67,14 +67,12 @@ def labels_by_split(tables, column):
     return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in labelled.items()}
 
 
-def _task(kind, definition, texts, label, labels, fields):
-    """The Task. labels: {split: Series of strings}; UserError for labels and metrics that do not fit its kind."""
+def fields_of_all(kind, definition, tables, labels=()):
+    """{field: value} of the Task of any kind. tables: {split: ...}.   labels: names of its classes."""
     name = definition["name"]
-    fields = kind.fields_of(definition, labels) | fields
-    metrics = metrics_of(kind, definition, fields.get("labels", ()))
-    task = kind(name, name, kind.text_names(texts), is_own=True, file_columns=(*texts, label),
-                score_titles=(("test", f"{name} (test)"),), metrics=metrics, **fields)
-    return replace(task, test_files={"test": name + task.suffix}) if definition["test"] else task
+    return {"name": name, "title": name, "is_own": True, "score_titles": (("test", f"{name} (test)"),),
+            "metrics": metrics_of(kind, definition, labels),
+            "test_files": dict.fromkeys({"test"} & tables.keys(), name + kind.suffix)}
 
 
 def class_names(labels, definition):

@@ -115,11 +115,11 @@ def load_task(task, glue_dir=None, splits=None):
         if glue_dir is None:
             table, columns = _read_hub(task, split), names
         else:
-            path = Path(glue_dir, task.file(split))
-            if path.name == "diagnostic.tsv" and not path.is_file():
-                path = Path(glue_dir, "diagnostic/diagnostic.tsv")  # another name of AX's folder
-            if not path.is_file():
-                data.missing[split] = f"{path.name} not found in {path.parent}"
+            official = Path(glue_dir, task.file(split))
+            # another name of AX's folder
+            path = next(filter(Path.is_file, (official, Path(glue_dir, "diagnostic", official.name))), None)
+            if path is None:
+                data.missing[split] = f"{official.name} not found in {official.parent}"
                 continue
             table, columns = read_tsv(path, () if is_test(split) else task.headerless), task.columns_in_files
         columns = dict(zip(names, columns))

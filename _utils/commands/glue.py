@@ -26,10 +26,11 @@ def glue_results(
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     if unknown := sorted({*groups} - {*known}):
         raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
-    for group in groups or known:
+    shown = groups or known
+    for group in shown:
         print(report(runs.of(group)), end="\n\n")
     runs = without_synthetic(runs)
-    compared = [group for group in groups or known if runs.of(group)]
+    compared = [group for group in shown if runs.of(group)]
     if len(compared) > 1:
         try:
             print(report_checkpoints(runs, compared))

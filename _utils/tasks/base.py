@@ -66,7 +66,7 @@ class Task(Description):
         if not self.is_own:
             return None
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
-        return fields if self.kind == Task.kind else fields | {"kind": self.kind}
+        return fields | {"kind": self.kind}
 
     # Tables
 

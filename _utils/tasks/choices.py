@@ -65,8 +65,7 @@ class Choices(Task):
         notices = []
         if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
             notices = ["labels are read as the texts of choices"]
-            labelled = [split for split, table in tables.items() if label in table.rows]
-            tables |= {split: _with_positions(tables[split], label, choices) for split in labelled}
+            tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
         return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
 
     @classmethod

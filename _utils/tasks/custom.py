@@ -71,8 +71,7 @@ def question_task(name, folder):
     Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
     """
     path = Path(folder or "datasets", name)
-    files = {file.name.partition(".")[0]: str(file) for end in ("parquet", "json*") for file in path.glob(f"*.{end}")}
-    files = {split: file for split, file in files.items() if split in ("train", "dev", "test")}
+    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
     return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 

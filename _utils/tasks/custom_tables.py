@@ -17,6 +17,7 @@ def load(kind, definition, tables, reason):
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(definition, tables)
+    tables |= {split: with_labels(table, columns) for split, table in tables.items()}
     label, labels, notices, fields = kind.labels_of(tables, texts, columns, definition)
     if set(labels.get("test", ())) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
@@ -61,10 +62,16 @@ def columns_of(definition, tables):
     return texts, label
 
 
+def with_labels(table, columns):
+    """The Table with empty labels if it lacks some of their columns, as a test file may."""
+    if {*columns} <= {*table.rows}:
+        return table
+    return table._replace(rows=table.rows.assign(**dict.fromkeys(columns, "")))
+
+
 def labels_by_split(tables, column):
-    """{split: Series of the labels of the good rows that have one, as strings}, for the splits that have the column."""
-    labelled = {split: table for split, table in tables.items() if column in table.rows}
-    return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in labelled.items()}
+    """{split: Series of the labels of the good rows that have one, as strings}."""
+    return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in tables.items()}
 
 
 def fields_of_all(kind, definition, tables, labels=()):
@@ -124,9 +131,9 @@ def metrics_of(kind, definition, labels):
     """
     applicable, wanted = kind.applicable_metrics(labels), definition["metrics"] or []
     if unknown := sorted({*wanted} - {*applicable}):
-        raise UserError(f"metrics={unknown[0]!r} of the task {definition['name']!r} does not apply to {kind.kind} with "
-                        f"the labels {shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set "
-                        "'kind'. f1 needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
+        raise UserError(f"metrics={unknown[0]!r} of the task {definition['name']!r} does not apply to {kind.kind} "
+                        f"(labels: {shortened(labels)}). Choose from {', '.join(applicable)}, or set 'kind'. f1 needs "
+                        "two labels, entity_f1 tags such as B-NP, I-NP and O.")
     if wanted[:1] == ["rmse"]:
         raise UserError(f"metrics of the task {definition['name']!r} begins with 'rmse', but the best run is the one "
                         "with the highest value of the first metric. Choose another first metric.")

@@ -100,8 +100,6 @@ def _with_lists(table, columns, separator):
 
     They are in a list, a string with separators, or columns of 1 and 0.
     """
-    if not {*columns} <= {*table.rows}:
-        return table
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
         repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]

@@ -125,8 +125,6 @@ def write_majorities(folder, rows):
         [prediction] = task.written([task.majority])
         write_rows(folder / name, [prediction] * rows[name])
         made_by[name] = f"{MAJORITY}: {prediction} in every row"
-    if made_by:
-        print(f"With the majority label in every row: {', '.join(made_by)}")
     return made_by
 
 

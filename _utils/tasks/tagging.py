@@ -64,8 +64,7 @@ class Tagging(Task):
     def labels_of(cls, tables, texts, columns, definition):
         """As `Task.labels_of`, with tags in the wanted scheme."""
         [label] = columns
-        labelled = {split: table for split, table in tables.items() if label in table.rows}
-        tags = {split: labels_in(table, label).map(items).dropna() for split, table in labelled.items()}
+        tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
         if definition["scheme"]:
             check_scheme(tags["train"], definition)
             _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
@@ -82,7 +81,7 @@ class Tagging(Task):
     def applicable_metrics(cls, labels):
         """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
         has_entities = all(map(BIO.fullmatch, labels)) and set(labels) - {"O"}
-        return [*cls.metric_functions][0 if has_entities else 1:]
+        return [name for name in cls.metric_functions if name != "entity_f1" or has_entities]
 
     def with_test_labels(self, labels):
         # Tags that only the test file has are not in the Task itself: the file may change.

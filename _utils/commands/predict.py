@@ -22,7 +22,7 @@ def predict(
     the sentences have spaces between words, and the output has no header, a line for each word (word, label,
     probability) and an empty line after each sentence. An empty line of FILE has an empty line in the output.
 
-    A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
+    A CSV, TSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
     model = load(checkpoint)
     task = model.task

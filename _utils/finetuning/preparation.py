@@ -139,7 +139,7 @@ def chosen_runs(c, runs, planned=()):
             path = run_path(c.group_name, name, missing[0])
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "
                             f"finished, or '{path}' was deleted. Choose another run, or finetune it.")
-        chosen[name] = [known[run] for run in wanted] or of_task.best()
+        chosen[name] = [known[run] for run in wanted] or [*filter(None, [of_task.best()])]
     if not planned and not any(chosen.values()):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first with do_finetune=True, or set tasks or group_name.")

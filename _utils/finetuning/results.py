@@ -200,7 +200,7 @@ def report(runs):
 
 def best_runs(runs):
     """The best run of each task of a group, without tasks that have no checkpoint."""
-    return [best for _, rows in itertools.groupby(runs, key=itemgetter("task")) for best in Runs(rows).best()]
+    return [*filter(None, (Runs(rows).best() for _, rows in itertools.groupby(runs, key=itemgetter("task"))))]
 
 
 def synthetic_titles(runs):

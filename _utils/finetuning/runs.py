@@ -73,19 +73,17 @@ class Runs(list):
         return Runs(record for record in self if path_of(record).exists())
 
     def best(self):
-        """A list of the record with the best dev score among those whose checkpoint exists; [] if there is none."""
-        return sorted(self.with_checkpoints(), key=rank, reverse=True)[:1]
+        """The record with the best dev score among those whose checkpoint exists, or None."""
+        return max(self.with_checkpoints(), key=rank, default=None)
 
     def best_mnli(self, group, pretrained):
         """The record of a group's best MNLI run from the same pretrained weights. UserError if there is none."""
         same = [record for record in self.of(group, "mnli")
                 if record["settings"]["pretrained_weights"] == pretrained.digest]
-        best = Runs(same).best()
-        if not best:
-            raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained "
-                            "weights, and none was found. Add mnli to tasks, or set start_from_mnli to another group "
-                            "or False.")
-        return best[0]
+        if best := Runs(same).best():
+            return best
+        raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
+                        "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
 
 
 def _read(path):

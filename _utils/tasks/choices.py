@@ -62,10 +62,8 @@ class Choices(Task):
         for names in (tuple(map(str, positions)) for positions in spellings):
             if labels <= set(names):
                 return label, labels_by_split(tables, label), [], {"labels": names}
-        notices = []
-        if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
-            notices = ["labels are read as the texts of choices"]
-            tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
+        tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
+        notices = ["labels are read as the texts of choices, or as their positions from 0"]
         return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
 
     @classmethod
@@ -175,11 +173,12 @@ def _with_positions(table, label, choices):
     labels = table.rows[label]
     are_equal = table.rows[choices].eq(labels, axis=0)
     has_one = are_equal.sum(axis=1) == 1
-    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1"])]
-    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not exactly one of the choices"
+    positions = [*map(str, range(len(choices)))]
+    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1", *positions])]
+    accepted = f"one of {', '.join(positions)} or exactly one of the choices"
+    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not {accepted}"
                 for place, cell in others.items()}
-    positions = are_equal.set_axis(range(len(choices)), axis=1).idxmax(axis=1).astype(str)
-    rows = table.rows.assign(**{label: labels.where(~has_one, positions)})
+    rows = table.rows.assign(**{label: labels.where(~has_one, are_equal.set_axis(positions, axis=1).idxmax(axis=1))})
     return table._replace(rows=rows, problems=problems | table.problems)
 
 

@@ -39,8 +39,9 @@ _KEYS = {
     "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")],
     **{key: values for kind in KINDS.values() for key, values in kind.keys.items()},
 }
-# None is the same as leaving a key out, and no value to advise.
+# None is the same as leaving a key out, and no value to advise. Only the training file is required.
 _OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
+_OPTIONAL_KEYS["train"] = _File
 
 
 def complete_custom_task(definition):
@@ -50,8 +51,6 @@ def complete_custom_task(definition):
     """
     defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
     values = defaults | {key: value for key, value in definition.items() if value is not None}
-    if values["train"] is None:
-        raise UserError(f"The task {definition} has no training file. Set 'train' to {accepted(_KEYS['train'])}.")
     task = MyConfig(values, _OPTIONAL_KEYS)
     path = Path(task.train)
     stem = path.name.partition(".")[0]

@@ -120,7 +120,7 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
 def write_majorities(folder, rows):
     """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
-    for name in [name for name in SUBMISSION if not (folder / name).exists()]:
+    for name in sorted(SUBMISSION.keys() - {path.name for path in folder.glob("*")}):
         task, _ = SUBMISSION[name]
         [prediction] = task.written([task.majority])
         write_rows(folder / name, [prediction] * rows[name])

@@ -159,8 +159,8 @@ QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end"
 
 
 def complete_finetuning(config):
-    """Fill in what follows from the configuration alone: the quickstart's values, the group, a seed for each run, the
-    group with the MNLI runs, and th_run as {task: runs}.
+    """Fill in what follows from the configuration alone: the quickstart's values, the group, the group with the MNLI
+    runs, and th_run as {task: runs}.
 
     Raises UserError for values that contradict each other.
     """
@@ -171,8 +171,7 @@ def complete_finetuning(config):
         config = config.unless_given(values)
     tasks = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    config = config.copy_with({"tasks": tasks}).with_defaults(
-        {"group_name": _group_of(model), "seeds": list(range(config.end)), "th_run": {}})
+    config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model), "th_run": {}})
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
     if isinstance(config.th_run, list):
@@ -213,7 +212,7 @@ def _check(config):
     if config.end <= config.start:
         raise UserError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
                         "..., end - 1.")
-    if len(config.seeds) < config.end:
+    if config.seeds is not None and len(config.seeds) < config.end:
         raise UserError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
                         "the i-th seed. Add seeds, or set seeds=None.")
     _check_windows(config)

@@ -17,6 +17,7 @@ from _utils.finetuning.preparation import (
     chosen_runs,
     print_tables,
     report_run,
+    seed_of,
     settings_of,
     trainable_tasks,
 )
@@ -141,7 +142,7 @@ class Group:
 
     def unless_finished(self, name, run):
         """Yield the PlannedRun of a run, or report that it is finished."""
-        c, settings, seed = self.c, self.settings[name], self.c.seeds[run]
+        c, settings, seed = self.c, self.settings[name], seed_of(self.c, run)
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):

@@ -7,7 +7,7 @@ import torch
 from _utils.errors import UserError
 from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
-from _utils.finetuning.runs import Runs, run_path
+from _utils.finetuning.runs import Runs, rank, run_path
 from _utils.tasks.kinds import task_of
 from _utils.tasks.rows import updates
 from _utils.tasks.tables import rows_of_splits, table_key
@@ -37,6 +37,11 @@ class RunProcesses(Processes):
         """Print a line of any process, although only the first one of a machine prints otherwise."""
         # One write for text and newline, so that the lines of several processes do not mix.
         print(f"{line}\n", end="", file=sys.stdout if self.is_main else sys.__stdout__, flush=True)
+
+
+def seed_of(c, run):
+    """The seed of a run number."""
+    return c.seeds[run] if c.seeds else run
 
 
 def trainable_tasks(c, tables):
@@ -87,7 +92,7 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in settings_by_task:
             text += f"; {text_of_updates(data, settings_by_task[name])}"
-            if head := data.task.why_not_exported(settings_by_task[name], family):
+            if data.task.is_own and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
         print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
 
@@ -113,7 +118,7 @@ def check_settings(c, settings_by_task, pretrained, tables):
     for name, settings in settings_by_task.items():
         # also of runs that this command does not train
         seeds = {record["run"]: record["seed"] for record in runs.of(c.group_name, name)}
-        for run, seed in (seeds | {run: c.seeds[run] for run in range(c.start, c.end)}).items():
+        for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
             runs.finished(c.group_name, name, run, seed, settings)
         group = settings["start_from_mnli"]
         if group and not (group == c.group_name and "mnli" in settings_by_task):
@@ -131,15 +136,15 @@ def chosen_runs(c, runs, planned=()):
     """
     chosen = {}
     for name in names_of(c.tasks):
-        of_task = runs.of(c.group_name, name)
+        finished = sorted(runs.of(c.group_name, name).with_checkpoints(), key=rank, reverse=True)
         known = dict.fromkeys(range(c.start, c.end) if name in planned else ())
-        known |= {record["run"]: record for record in of_task.with_checkpoints()}
+        known |= {record["run"]: record for record in finished}
         wanted = c.th_run.get(name, ()) if known else ()
         if missing := [run for run in wanted if run not in known]:
             path = run_path(c.group_name, name, missing[0])
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "
                             f"finished, or '{path}' was deleted. Choose another run, or finetune it.")
-        chosen[name] = [known[run] for run in wanted] or [*filter(None, [of_task.best()])]
+        chosen[name] = [known[run] for run in wanted] or finished[:1]
     if not planned and not any(chosen.values()):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first with do_finetune=True, or set tasks or group_name.")

@@ -200,7 +200,7 @@ class SentencePredictor(Predictor):
     over the tokens, without the padding, instead of the first one (not in the paper).
     """
 
-    def __init__(self, *args, pooling: str | None = None, **kwargs):
+    def __init__(self, *args, pooling: str = "first", **kwargs):
         super().__init__(*args, **kwargs)
         self.dropout, self.pooling = nn.Dropout(.1), pooling
 
@@ -222,8 +222,7 @@ def network(task, pretrained, settings):
     configuration.
     """
     encoder = pretrained.encoder()
-    return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, pooling=settings.get("pooling"),
-                             **head_options(settings))
+    return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, **head_options(settings))
 
 
 # %% [markdown]
@@ -357,7 +356,7 @@ def finetune_run(planned, pretrained, device, num_workers=0):
         load_encoder(model, planned.mnli_run)
     learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
                              precision=settings["precision"], num_workers=num_workers, log=planned.log)
-    if settings["keep"]:
+    if settings["keep"] == "best":
         learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
     with contextlib.closing(learn.loss_progress):
         learn.fit(settings["epochs"])

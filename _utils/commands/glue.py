@@ -19,22 +19,24 @@ from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, r
 def glue_results(
     groups: list = (),  # groups of runs; default: all of them
 ):
-    """Print the tables of finished runs and compare groups."""
+    """Print the tables of finished runs and compare groups. Named groups without a common task are an error."""
     runs = Runs()
     known = list(dict.fromkeys(record["group"] for record in runs))
     if not runs:
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     if unknown := sorted({*groups} - {*known}):
         raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
-    groups = groups or known
-    for group in groups:
+    shown = groups or known
+    for group in shown:
         print(report(runs.of(group)), end="\n\n")
     runs = without_synthetic(runs)
-    compared = [group for group in groups if runs.of(group)]
+    compared = [group for group in shown if runs.of(group)]
     if len(compared) > 1:
         try:
             print(report_checkpoints(runs, compared))
         except UserError as error:
+            if groups:
+                raise
             print(f"No comparison: {error}")
         save_plot(plot_scores({group: scores_by_task(runs.of(group)) for group in compared}), COMPARISON)
         print(f"Plot of all runs of these groups: {COMPARISON}")
@@ -47,8 +49,7 @@ def glue_submission(
     """Check a submission for the GLUE server, and zip a folder of one."""
     path, rows = Path(zip_or_folder), rows_of(glue_dir) if glue_dir else OFFICIAL_ROWS
     if path.is_dir():
-        path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
+        path = make_zip(path.resolve(), rows)  # "." has no name for the zip
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
-    is_official = rows == OFFICIAL_ROWS
-    print(f"{path} is {'a valid submission' if is_official else 'valid for tables other than the official ones'}")
+    print(f"{path} is a valid submission for tables of these sizes")

@@ -7,7 +7,7 @@ from pathlib import Path
 from _utils.errors import UserError
 from _utils.finetuning.model import load
 from _utils.tasks.table_files import FORMATS, read_table
-from _utils.tasks.tables import check_columns, malformed, read_tsv
+from _utils.tasks.tables import check_columns, check_file, malformed, read_tsv
 
 
 def predict(
@@ -22,7 +22,7 @@ def predict(
     the sentences have spaces between words, and the output has no header, a line for each word (word, label,
     probability) and an empty line after each sentence. An empty line of FILE has an empty line in the output.
 
-    A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
+    A CSV, TSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
     model = load(checkpoint)
     task = model.task
@@ -30,10 +30,9 @@ def predict(
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
-        wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
         raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "
-                        f"{task.title}, each line needs {wanted}; in a CSV file, quote cells that contain the "
-                        "delimiter.")
+                        f"{task.title}, a line has {', '.join(columns)}, separated by tabs; in a CSV file, quote cells "
+                        "that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     if header := task.header(columns):
@@ -45,16 +44,12 @@ def predict(
 
 def read_texts(file, task):
     """(Table, its columns of texts) of a file with one row per line, or of a table."""
-    path, names = "/dev/stdin" if file == "-" else file, list(task.columns_in_files[:-1])
-    if path == file and not Path(file).is_file():
-        raise UserError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, "
-                        "per line.")
-    suffix = Path(path).suffix.lower()
-    if suffix in FORMATS and suffix != ".txt":
-        table = task.with_texts(read_table(path))
-        by_name = {str(column): column for column in table.rows}
-        columns = [by_name.get(name, name) for name in names]
-        if suffix != ".tsv" or set(columns) <= set(table.rows):
-            check_columns(table, columns, "A table needs the columns of the texts that the training file has.")
-            return table, columns
-    return read_tsv(path, task.texts), list(task.texts)
+    if file == "-":
+        return read_tsv("/dev/stdin", task.texts), list(task.texts)
+    check_file(file, "Pass a file with one sentence, or two texts separated by a tab, per line.")
+    if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
+        return read_tsv(file, task.texts), list(task.texts)
+    table, columns = task.with_texts(read_table(file)), list(task.columns_in_files[:-1])
+    check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "
+                                  "header, with one row per line, ends with .txt.")
+    return table, columns

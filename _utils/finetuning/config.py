@@ -1,5 +1,4 @@
 """Configuration of finetuning: the keys and their types, and the values derived from other keys."""
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,10 +28,10 @@ from _utils.networks.build import check_length
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task
 from _utils.tasks.custom import QUESTION_TASKS, complete_custom_task, question_task
-from _utils.tasks.glue import FINETUNED_TASKS
+from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import KINDS
 
-_NAMES = *FINETUNED_TASKS, *QUESTION_TASKS
+_NAMES = *TASKS, *QUESTION_TASKS
 _Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_custom_task)], (
     f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
@@ -79,7 +78,7 @@ FINETUNE_KEYS = {
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
-    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(FINETUNED_TASKS), (
+    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(TASKS), (
         "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
         "datasets/): "
         f"{', '.join(QUESTION_TASKS)}, or dictionaries of custom tasks, such as "
@@ -90,8 +89,8 @@ FINETUNE_KEYS = {
     "wsc_trick": Key(bool, False, (
         "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).")),
     "wsc_dir": Key(Text | None, None, (
-        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the "
-        "hub.")),
+        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir (None: datasets/) if it exists, else "
+        "aps/super_glue on the hub.")),
     # Runs
     "start": Key(Index, 0, (
         "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated.")),
@@ -160,7 +159,8 @@ QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end"
 
 
 def complete_finetuning(config):
-    """Fill in what follows from the configuration alone: the quickstart's values, group name and folder of WSC.
+    """Fill in what follows from the configuration alone: the quickstart's values, the group, the group with the MNLI
+    runs, and th_run as {task: runs}.
 
     Raises UserError for values that contradict each other.
     """
@@ -171,10 +171,11 @@ def complete_finetuning(config):
         config = config.unless_given(values)
     tasks = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model)})
-    if config.wsc_trick and config.glue_dir is not None:
-        folder = os.path.join(config.glue_dir, "WSC")
-        config = config.with_defaults({"wsc_dir": folder if os.path.isdir(folder) or config.quickstart else None})
+    config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model), "th_run": {}})
+    if config.start_from_mnli is True:
+        config.start_from_mnli = config.group_name
+    if isinstance(config.th_run, list):
+        config.th_run = dict.fromkeys(names_of(tasks), config.th_run)
     _check(config)
     return config
 
@@ -189,26 +190,23 @@ def for_checkpoint(config, pretrained):
     length = of_recipe if pretrained.name.endswith(".pth") else 512
     config = config.with_defaults({"size": pretrained.size, "max_length": length})
     check_length(pretrained.model, config.max_length, repr(pretrained.name))
-    if (config.window_stride or 0) >= config.max_length:
-        raise UserError(f"window_stride={config.window_stride} would leave out tokens between windows of "
-                        f"max_length={config.max_length} tokens. Set it to half of max_length, for example.")
+    _check_windows(config)
     return config
 
 
 def _group_of(model):
     """Group name for a checkpoint, folder or hub id: the last part of the path; two parts for a network of a pair."""
     path = Path(model.removesuffix(".pth"))
-    in_pair = path.name in ("discriminator", "generator", "classifier") and path.parent.name
-    return f"{path.parent.name}_{path.name}" if in_pair else path.name or "finetuned"
+    in_pair = path.name in ("discriminator", "generator", "classifier")
+    return f"{path.parent.name}_{path.name}" if in_pair else path.name
 
 
 def _check(config):
     tasks = names_of(config.tasks)
-    for key, known in (("task_overrides", (*FINETUNED_TASKS, *tasks)), ("th_run", tasks)):
-        for name in config[key] if isinstance(config[key], dict) else ():
-            if name not in known:
-                raise UserError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from "
-                                f"{', '.join(known)}.")
+    for key, known in (("task_overrides", (*TASKS, *tasks)), ("th_run", tasks)):
+        if unknown := [name for name in config[key] if name not in known]:
+            raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "
+                            f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise UserError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     if config.end <= config.start:
@@ -217,7 +215,16 @@ def _check(config):
     if config.seeds is not None and len(config.seeds) < config.end:
         raise UserError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
                         "the i-th seed. Add seeds, or set seeds=None.")
+    _check_windows(config)
     check_logger(config)
+
+
+def _check_windows(config):
+    """UserError for windows that do not overlap. max_length is None as long as it depends on the checkpoint."""
+    length = config.max_length or 512
+    if (config.window_stride or 0) >= length:
+        raise UserError(f"window_stride={config.window_stride} is not less than max_length={length}, so the windows of "
+                        "long texts would not overlap. Set it to half of max_length, or leave it out.")
 
 
 def uses_synthetic_glue(config):

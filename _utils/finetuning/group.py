@@ -36,19 +36,17 @@ from _utils.training import choose_device
 
 
 def load_tables(c):
-    """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
+    """{task: TaskData} of the configured tasks."""
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
     tables = {}
     for name, entry in zip(names_of(c.tasks), c.tasks):
         if isinstance(entry, dict):
             tables[name] = load_custom_task(entry)
-        elif name == WSC.name and c.wsc_trick and c.do_finetune:
+        elif name == WSC.name and c.wsc_trick:
             tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
-    if "mnli" in tables:
-        tables["ax"] = load_task("ax", c.glue_dir)
     return tables
 
 
@@ -99,7 +97,7 @@ class Group:
         self.device = self.processes.device(choose_device(c.device))
         self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
         self.c = c.copy_with({"device": str(self.device)})
-        self.pretrained, self.settings, self.data = None, {}, {}
+        self.settings, self.data, self.family = {}, {}, None
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
         if c.do_finetune:
             self.load_checkpoint()
@@ -109,17 +107,16 @@ class Group:
             self.tables = load_tables(self.c)
         if c.do_finetune:
             self.choose_settings(hyperparameters)
-        family = self.pretrained and self.pretrained.model.config.model_type
-        print_tables(self.tables, self.settings, not uses_synthetic_glue(c), family)
+        print_tables(self.tables, self.settings, not uses_synthetic_glue(c), self.family)
 
     def load_checkpoint(self):
         """Load the pretrained model, and complete the configuration with its size."""
         c = self.c
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
+        self.family = self.pretrained.model.config.model_type
         self.c = for_checkpoint(c, self.pretrained)
-        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
-        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
-              f"(size={self.c.size})")
+        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(names_of(c.tasks))}, from "
+              f"{self.pretrained.name} (size={self.c.size})")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""
@@ -149,7 +146,7 @@ class Group:
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if record.get("code", self.code) != self.code else ""
+                changed = ", with code that changed since" if record["code"] != self.code else ""
                 report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()
@@ -166,8 +163,10 @@ class Group:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits, limit = self.tables[name].splits, min(512, max_positions(self.pretrained.model))
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer)}
-            texts = task.sample(splits["train"])
-            for text in text_notices(self.data[name].train, settings["max_length"], limit, hf_tokenizer, texts):
+            for text in text_notices(
+                    self.data[name].train, settings["max_length"], hf_tokenizer, task.sample(splits["train"]),
+                    if_long=f"Set max_length (at most {limit}) or window_stride, or shorten the texts.",
+                    if_unknown="Choose a model for their language."):
                 self.processes.report(f"{task.title}: {text}")
         return self.data[name]
 
@@ -179,7 +178,8 @@ class Group:
         task, settings, c = planned.task, planned.settings, self.c
         for split, evaluation in evaluations.items():
             planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
-        seconds, best_epoch = time.perf_counter() - planned.started, settings["keep"] and learn.keep_best.best_epoch
+        seconds = time.perf_counter() - planned.started
+        best_epoch = learn.keep_best.best_epoch if settings["keep"] == "best" else None
         record = {
             "group": c.group_name,
             "task": task.name,

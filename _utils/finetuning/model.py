@@ -14,7 +14,7 @@ from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.tasks.kinds import task_of
-from _utils.tasks.rows import IGNORED, inference_dataloader, length_notice, unknown_notice
+from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
@@ -168,11 +168,11 @@ class FinetunedModel:
         counts words.
         """
         encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
-        notices = [length_notice(encoded, self.settings["max_length"],
-                                 "Finetune with a larger max_length or with window_stride, or shorten the texts."),
-                   unknown_notice(encoded, self.hf_tokenizer, self.task.sample(rows),
-                                  "The model was trained on other texts.", many=0.3)]
-        print(*(f"{notice}\n" for notice in notices if notice), sep="", end="", file=sys.stderr)
+        for notice in text_notices(
+                encoded, self.settings["max_length"], self.hf_tokenizer, self.task.sample(rows),
+                if_long="Finetune with a larger max_length or with window_stride, or shorten the texts.",
+                if_unknown="The model was trained on other texts.", many=.3):
+            print(notice, file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
 
 

@@ -7,9 +7,9 @@ import torch
 from _utils.errors import UserError
 from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
-from _utils.finetuning.runs import Runs, path_of, rank, run_path
+from _utils.finetuning.runs import Runs, rank, run_path
 from _utils.tasks.kinds import task_of
-from _utils.tasks.rows import MIN_UPDATES, updates
+from _utils.tasks.rows import updates
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
@@ -58,7 +58,7 @@ def trainable_tasks(c, tables):
 
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
-                       "schedule", "original_lr_layer_decays", "freeze")
+                       "schedule", "original_lr_layer_decays", "freeze", "keep")
 STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
 
 
@@ -67,14 +67,12 @@ def settings_of(task, splits, values, c, pretrained):
 
     splits: {name: Dataset} of the task.   values: its hyperparameters.
     """
-    mnli_group = c.group_name if c.start_from_mnli is True else c.start_from_mnli
     return {**values, **{key: c[key] for key in CONFIGURED_SETTINGS}, **task.settings(c),
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "own_task": task.as_data(),
-            "keep": None if c.keep == "last" else c.keep,
-            "start_from_mnli": task.name in STARTED_FROM_MNLI and mnli_group,
+            "start_from_mnli": task.name in STARTED_FROM_MNLI and c.start_from_mnli,
             "training_table": table_key(splits["train"]),
-            "dev_table": table_key(splits["validation"]) if task.as_data() else None,
+            "dev_table": table_key(splits[task.devs[0]]),
             "pretrained_weights": pretrained.digest}
 
 
@@ -94,23 +92,18 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in settings_by_task:
             text += f"; {text_of_updates(data, settings_by_task[name])}"
-            if data.task.as_data() and (head := data.task.why_not_exported(settings_by_task[name], family)):
+            if data.task.is_own and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
-        elif settings_by_task and missing_tables(data):
-            text += "; not finetuned"
-        if data.task.devs or notices or not settings_by_task:  # AX only has a test set
-            print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
+        print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
 
 
 def text_of_updates(data, settings):
-    """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
+    """The number of updates of a run as text. settings: of the run."""
     n = updates(len(data.splits["train"]), settings)
     orders = "of both orders " if settings.get("double_unordered") else ""
     text = f"{settings['epochs']} epochs {orders}with batch size {settings['bs']} = {n:,} updates per run"
     if settings.get("window_stride"):  # texts are not yet divided
         text += ", and more if texts are divided into windows"
-    elif n < MIN_UPDATES / 3:
-        text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
     return text
 
 
@@ -134,28 +127,25 @@ def check_settings(c, settings_by_task, pretrained, tables):
     chosen_runs(c, runs, settings_by_task)
 
 
-def chosen_runs(c, runs, settings_by_task=()):
-    """{task: records of the finished runs that predict its test sets}: those in th_run, or the best one.
+def chosen_runs(c, runs, planned=()):
+    """{task: records of the runs that predict its test sets}: those in th_run, or the best one; [] without a run.
 
-    Without a dictionary, th_run applies to the tasks that have runs.   settings_by_task: tasks whose runs start, ...,
-    end - 1 will be finished.
+    planned: tasks whose runs start, ..., end - 1 will be trained; their records are None.
     Raises UserError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a
     run.
     """
     chosen = {}
     for name in names_of(c.tasks):
-        finished = runs.of(c.group_name, name)
-        planned = range(c.start, c.end) if name in settings_by_task else ()
-        wanted = c.th_run.get(name) if isinstance(c.th_run, dict) else (finished or planned) and c.th_run
-        available = {record["run"]: record for record in finished if path_of(record).exists()}
-        for run in wanted or ():
-            if run not in (*available, *planned):
-                raise UserError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not "
-                                f"finished, or '{run_path(c.group_name, name, run)}' was deleted. Choose another run, "
-                                "or finetune it.")
-        best = sorted(available.values(), key=rank, reverse=True)[:1]
-        chosen[name] = [available[run] for run in wanted if run in available] if wanted else best
-    if not settings_by_task and not any(chosen.values()):
+        finished = sorted(runs.of(c.group_name, name).with_checkpoints(), key=rank, reverse=True)
+        known = dict.fromkeys(range(c.start, c.end) if name in planned else ())
+        known |= {record["run"]: record for record in finished}
+        wanted = c.th_run.get(name, ()) if known else ()
+        if missing := [run for run in wanted if run not in known]:
+            path = run_path(c.group_name, name, missing[0])
+            raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "
+                            f"finished, or '{path}' was deleted. Choose another run, or finetune it.")
+        chosen[name] = [known[run] for run in wanted] or finished[:1]
+    if not planned and not any(chosen.values()):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first with do_finetune=True, or set tasks or group_name.")
     return chosen

@@ -62,15 +62,19 @@ class Runs(list):
 
         The names of groups and custom tasks may contain the character that separates them in the names of checkpoints.
         """
-        record, wanted = self.find(group, task, run), {"group": group, "task": task, "seed": seed, **settings}
-        if record and (differences := _differences({**record, **record["settings"]}, wanted)):
+        record = self.find(group, task, run)
+        if record and (differences := _differences(record, {"group": group, "seed": seed, "settings": settings})):
             raise UserError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
                             "Set another group_name for these runs.")
         return record
 
+    def with_checkpoints(self):
+        """Those whose checkpoint exists."""
+        return Runs(record for record in self if path_of(record).exists())
+
     def best(self):
         """The record with the best dev score among those whose checkpoint exists, or None."""
-        return max((record for record in self if path_of(record).exists()), key=rank, default=None)
+        return max(self.with_checkpoints(), key=rank, default=None)
 
     def best_mnli(self, group, pretrained):
         """The record of a group's best MNLI run from the same pretrained weights. UserError if there is none."""
@@ -153,18 +157,21 @@ def path_of(record):
     return run_path(record["group"], record["task"], record["run"])
 
 
-def _differences(stored, wanted):
-    """[text about each value of `wanted` that `stored` does not have]; of values that are dictionaries, about their
-    values.
+def _differences(record, wanted):
+    """[text about each value that differs] between a record and a wanted one, of which only some keys are known."""
+    stored, wanted = _values(record), _values(wanted)
+    return [_OTHER_ROWS.get(key, _DIFFERENCE).format(key=key, stored=stored.get(key), wanted=wanted.get(key))
+            for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
+
+
+def _values(record):
+    """{key: value} of a record that are the same if its run does not have to be repeated.
+
+    A key of a custom task that is missing has its default value.
     """
-    texts = []
-    for key, value in wanted.items():
-        other = stored.get(key)
-        if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
-            texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
-        elif other != value:
-            texts.append(_OTHER_ROWS.get(key, _DIFFERENCE).format(key=key, stored=other, wanted=value))
-    return texts
+    settings = {**record["settings"]}
+    own_task = settings.pop("own_task") or {}
+    return {**own_task, **settings, "group": record["group"], "seed": record["seed"]}
 
 
 def load_finetuned_checkpoint(path):

@@ -36,26 +36,20 @@ def write_test_files(c, tables, predict_test):
     earlier command are deleted or rewritten.
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
-    for source, runs in chosen_runs(c, Runs()).items():
+    for name, runs in chosen_runs(c, Runs()).items():
+        data, task = tables[name], tables[name].task
         models = [load(path_of(record), c.device, c.precision) for record in runs]
-        dev_scores = ", ".join(f"{source} run {record['run']} (dev {score(record):.2f})" for record in runs)
-        for data in tables_of(source, tables):
-            for dl_idx, (split, file) in enumerate(data.task.test_files.items()):
-                if not models or split in data.missing:
-                    reason = data.missing.get(split, f"{tables[source].task.title} has no finished run")
-                    skipped.append(f"{file} ({reason})")
-                    continue
-                predictions = predict_test(data.task, models, dl_idx, data=data)
-                data.task.write(folder / file, data.splits[split], predictions)
-                made_by[file] = dev_scores
+        dev_scores = ", ".join(f"{name} run {record['run']} (dev {score(record):.2f})" for record in runs)
+        for dl_idx, (split, file) in enumerate(task.test_files.items()):
+            if not models or split in data.missing:
+                skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")
+                continue
+            predictions = predict_test(task, models, dl_idx, data=data)
+            task.write(folder / file, data.splits[split], predictions)
+            made_by[file] = dev_scores
     if made_by:
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
     if skipped:
         print(f"Without predictions: {', '.join(skipped)}")
     n_rows = rows_of(c.glue_dir) if uses_synthetic_glue(c) else OFFICIAL_ROWS
     return complete_submission(folder, made_by, c.majority_for_missing, n_rows)
-
-
-def tables_of(source, tables):
-    """The TaskData whose test sets the runs of a task predict: its own, and AX for MNLI."""
-    return [tables[name] for name in (source, "ax") if name == source or source == "mnli"]

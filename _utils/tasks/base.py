@@ -58,15 +58,15 @@ class Task(Description):
 
     @property
     def n_outputs(self):
-        """Outputs of the network: one logit for each class, or one score."""
-        return len(self.labels) or 1
+        """Outputs of the network: one logit for each class."""
+        return len(self.labels)
 
     def as_data(self):
         """{field: value} of a custom task that are not defaults, without files, as JSON; None for GLUE's tasks."""
         if not self.is_own:
             return None
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
-        return fields if self.kind == Task.kind else fields | {"kind": self.kind}
+        return fields | {"kind": self.kind}
 
     # Tables
 
@@ -152,14 +152,8 @@ class Task(Description):
 
     def hints(self):
         """Keys that change what `describe` says, as text."""
-        if not self.one_class:
-            return ""
-        text = ""
-        if "f1" in self.metrics:
-            text += f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)"
-        if numbers_in(self.labels).notna().all():
-            text += " (set 'kind': 'regression' to predict numbers)"
-        return text
+        are_classes = self.one_class and numbers_in(self.labels).notna().all()
+        return " (set 'kind': 'regression' to predict numbers)" if are_classes else ""
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
@@ -180,9 +174,8 @@ class Task(Description):
 
     def settings(self, c):
         """{name: value} of the configuration's keys that apply to this kind of task only."""
-        pooling = None if c.pooling == "first" else c.pooling
-        return {"double_unordered": c.double_unordered and self.unordered, "pooling": pooling,
-                "window_stride": c.window_stride, "wsc_trick": False}
+        return {"double_unordered": c.double_unordered and self.unordered, "pooling": c.pooling,
+                "window_stride": c.window_stride}
 
     def check_pretrained(self, pretrained):
         """UserError if the network of this task cannot be built on the Pretrained."""
@@ -343,7 +336,7 @@ class Task(Description):
 
     def header(self, columns):
         """The first line of the output of `predict`, or None. columns: of the texts."""
-        return "\t".join([*self.output_columns, *map(str, columns)])
+        return "\t".join([*self.output_columns, *columns])
 
     def lines(self, texts, predictions):
         """A line for each row of the DataFrame of texts: score, or label and all probabilities, and the texts."""
@@ -366,12 +359,12 @@ class Task(Description):
     @property
     def output_names(self):
         """Names of the outputs of the exported network."""
-        return list(self.labels) or ["score"]
+        return list(self.labels)
 
     def why_not_exported(self, settings, family):
         """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
-        if settings.get("pooling"):
-            return f"pooling={settings['pooling']}"
+        if settings.get("pooling") == "mean":
+            return "pooling=mean"
         # The heads of these two families are a layer, GELU and a layer, on the first token.
         return None if family in ("electra", "roformer") else f"a finetuned {family} model"
 

@@ -1,12 +1,11 @@
 """Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
 import string
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import datasets
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from sklearn.metrics import accuracy_score
 from torch import nn
 from transformers import AutoModelForMultipleChoice
@@ -17,9 +16,8 @@ from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.tables import as_label, check_columns, labels_in, shortened
+from _utils.tasks.tables import Column, as_label, labels_in, shortened
 
-_Column = Annotated[str | int, Field(description="the name of a column")]
 _PAIR = Task("pair", "pair", ("text", "choice"))
 
 
@@ -33,7 +31,7 @@ class Choices(Task):
     """
     kind: ClassVar[str] = "choices"
     keys: ClassVar[dict] = {"choices": list_of(
-        _Column, "the column of lists of the choices, or a list of columns with one each")}
+        Column, "the column of lists of the choices, or a list of columns with one each")}
     unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice
@@ -44,17 +42,12 @@ class Choices(Task):
 
         definition["choices"] becomes a list of columns.
         """
-        choices = definition["choices"]
-        if not choices:
+        if not definition["choices"]:
             raise UserError(f"The task {definition['name']!r} needs 'choices': the column of lists of the choices, or "
                             "a list of columns.")
-        for table in tables.values():
-            check_columns(table, choices, f"Set 'choices' of the task {definition['name']!r} to columns of its files.")
-        others = (*choices, *(definition["label"] or ["label"]), definition["groups"])
-        texts = definition["text"] or [column for column in tables["train"].rows if column not in others]
-        texts, label = columns_of(definition | {"text": texts}, tables)
-        if len(choices) == 1:
-            definition["choices"] = _divide(tables, choices[0])
+        texts, label = columns_of(definition, tables)
+        if len(definition["choices"]) == 1:
+            definition["choices"] = _divide(tables, *definition["choices"])
         return [*texts, *definition["choices"]], label
 
     @classmethod
@@ -69,11 +62,8 @@ class Choices(Task):
         for names in (tuple(map(str, positions)) for positions in spellings):
             if labels <= set(names):
                 return label, labels_by_split(tables, label), [], {"labels": names}
-        notices = []
-        if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
-            notices = ["labels are read as the texts of choices"]
-            labelled = [split for split, table in tables.items() if label in table.rows]
-            tables |= {split: _with_positions(tables[split], label, choices) for split in labelled}
+        tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
+        notices = ["labels are read as the texts of choices, or as their positions from 0"]
         return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
 
     @classmethod
@@ -96,7 +86,7 @@ class Choices(Task):
         return 1
 
     def settings(self, c):
-        return {"pooling": super().settings(c)["pooling"]}
+        return {"pooling": c.pooling}
 
     def encode(self, rows, hf_tokenizer, settings, training=False):
         """ChoiceRows of a Dataset."""
@@ -183,11 +173,12 @@ def _with_positions(table, label, choices):
     labels = table.rows[label]
     are_equal = table.rows[choices].eq(labels, axis=0)
     has_one = are_equal.sum(axis=1) == 1
-    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1"])]
-    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not exactly one of the choices"
+    positions = [*map(str, range(len(choices)))]
+    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1", *positions])]
+    accepted = f"one of {', '.join(positions)} or exactly one of the choices"
+    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not {accepted}"
                 for place, cell in others.items()}
-    positions = are_equal.set_axis(range(len(choices)), axis=1).idxmax(axis=1).astype(str)
-    rows = table.rows.assign(**{label: labels.where(~has_one, positions)})
+    rows = table.rows.assign(**{label: labels.where(~has_one, are_equal.set_axis(positions, axis=1).idxmax(axis=1))})
     return table._replace(rows=rows, problems=problems | table.problems)
 
 

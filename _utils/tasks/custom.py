@@ -13,10 +13,9 @@ from _utils.tasks.custom_tables import columns_of
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.multilabel import SEPARATOR
-from _utils.tasks.questions import Questions
 from _utils.tasks.spans import is_nested
 from _utils.tasks.table_files import FORMATS
-from _utils.tasks.tables import as_label, items, labels_in, numbers_in
+from _utils.tasks.tables import Column, as_label, check_file, items, labels_in, numbers_in
 
 _QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
@@ -24,26 +23,25 @@ QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # o
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
     f"a file that ends with {', '.join(_SUFFIXES)}"))]
-_Column = Annotated[str | int, Field(description=(
-    "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 _TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.test_files.values())}
 _KEYS = {
     "name": FileName,
     "train": _File,
     "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
     "test": _File,
-    "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)],
-    "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
+    "text": Annotated[list_of(Column, "the name of a column, or a list of two"), Field(max_length=2)],
+    "label": list_of(Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
     "separator": Text,
-    "groups": _Column,
+    "groups": Column,
     "kind": Literal[tuple(KINDS)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
     "positive": Text,
     "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")],
     **{key: values for kind in KINDS.values() for key, values in kind.keys.items()},
 }
-# None is the same as leaving a key out, and no value to advise.
+# None is the same as leaving a key out, and no value to advise. Only the training file is required.
 _OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
+_OPTIONAL_KEYS["train"] = _File
 
 
 def complete_custom_task(definition):
@@ -53,8 +51,6 @@ def complete_custom_task(definition):
     """
     defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
     values = defaults | {key: value for key, value in definition.items() if value is not None}
-    if values["train"] is None:
-        raise UserError(f"The task {definition} has no training file. Set 'train' to {accepted(_KEYS['train'])}.")
     task = MyConfig(values, _OPTIONAL_KEYS)
     path = Path(task.train)
     stem = path.name.partition(".")[0]
@@ -74,8 +70,7 @@ def question_task(name, folder):
     Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
     """
     path = Path(folder or "datasets", name)
-    files = {file.name.partition(".")[0]: str(file) for end in ("parquet", "json*") for file in path.glob(f"*.{end}")}
-    files = {split: file for split, file in files.items() if split in ("train", "dev", "test")}
+    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
     return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
@@ -88,14 +83,11 @@ def load_custom_task(definition):
     files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
     for path in files.values():
-        if not Path(path).is_file():
-            raise UserError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
+        check_file(path, "Correct the path in tasks, or put the file there.")
     kind, reason = KINDS.get(definition["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
-    if kind is not Questions and _has_questions(tables["train"].rows):
-        raise UserError(f"{definition['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
-                        f"'questions' of the task {definition['name']!r}, and leave 'text' and 'label' out.")
     if kind is None:
+        _check_for_questions(tables["train"])
         name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
         kind = KINDS[name]
     of_others = {key for other in KINDS.values() for key in other.keys} - kind.keys.keys()
@@ -105,10 +97,12 @@ def load_custom_task(definition):
     return kind.from_files(definition, tables, reason)
 
 
-def _has_questions(rows):
-    """Whether a DataFrame has keys of files of questions, as columns or in lists and dictionaries of its first rows."""
-    nested = [cell for cell in rows[:100].to_numpy().ravel() if isinstance(cell, list | dict)]
-    return _QUESTIONS.search(str([dict.fromkeys(rows), *nested]))
+def _check_for_questions(table):
+    """UserError if a Table has keys of questions, as columns or in lists and dictionaries of its first rows."""
+    nested = [cell for cell in table.rows[:100].to_numpy().ravel() if isinstance(cell, list | dict)]
+    if _QUESTIONS.search(str([dict.fromkeys(table.rows), *nested])):
+        raise UserError(f"{table.source}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' "
+                        "of the task, and leave 'text' and 'label' out.")
 
 
 def kind_of(table, texts, columns, separator):

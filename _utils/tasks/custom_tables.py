@@ -1,6 +1,4 @@
 """The tables of a custom task: its columns, labels and classes, the dev set, and warnings."""
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
@@ -19,66 +17,69 @@ def load(kind, definition, tables, reason):
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(definition, tables)
+    tables |= {split: with_labels(table, columns) for split, table in tables.items()}
     label, labels, notices, fields = kind.labels_of(tables, texts, columns, definition)
     if set(labels.get("test", ())) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
-    task = _task(kind, definition, texts, label, labels, fields)
+    fields = kind.fields_of(definition, labels) | fields
+    of_all = fields_of_all(kind, definition, tables, fields.get("labels", ()))
+    task = kind(**of_all, **fields, texts=kind.text_names(texts), file_columns=(*texts, label))
     notices, tasks = [f"{kind.kind}{reason}, {task.describe()}", *notices], dict.fromkeys(tables, task)
     if "test" in labels:
         tasks["test"], unknown = task.with_test_labels(labels["test"])
         notices += unknown
-    data = TaskData(task, {}, {}, notices, tasks["test"] if "test" in labels else None)
+    splits = {}
     for split, table in tables.items():
-        in_table = dict(zip(task.texts, texts))
+        columns = dict(zip(task.texts, texts))
         if split in labels:
-            in_table["label"] = label
-        if split == "train" and definition["groups"] is not None:
-            in_table["group"] = definition["groups"]
-        data.splits[split] = to_dataset(table, in_table, tasks[split], split, notices)
+            columns["label"] = label
+        splits[split] = to_dataset(table, columns | {"group": definition["groups"]}, tasks[split], split, notices)
     if "validation" not in tables:
-        data.splits.update(split_rows(data.splits["train"], task, definition["dev"]))
-        if not data.splits["validation"]:
+        splits |= split_rows(splits["train"], task, definition["dev"])
+        if not splits["validation"]:
             raise UserError(f"{definition['train']} has too few rows for a dev set. Add rows, or set 'dev' of "
                             f"{task.name!r} to a file.")
-    labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
+    labelled = {split: rows for split, rows in splits.items() if split in ("train", "validation", *labels)}
     notices += _shared_texts(labelled, task) + task.label_notices(labelled)
-    return data
+    return TaskData(task, splits, {}, notices, tasks["test"] if "test" in labels else None)
 
 
 def columns_of(definition, tables):
-    """(columns of the texts, columns of the labels); UserError if the files lack one, or that of the groups."""
-    advice, groups = f"of the task {definition['name']!r} to", definition["groups"]
-    if groups is not None:
-        check_columns(tables["train"], [groups], f"Set 'groups' {advice} a column of its training file.")
-    columns = [column for column in tables["train"].rows if column != groups]
-    is_conll = 0 in columns
-    label = definition["label"] or ([-1] if is_conll else ["label"])
-    texts = definition["text"] or ([0] if is_conll else [column for column in columns if column not in label])
-    if definition["text"] is None and label[0] in columns and len(texts) != 1:
-        raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' {advice} the column "
-                        "of the text, or to a list of two.")
-    if is_conll:
-        label, texts = ([columns[-1] if column == -1 else column for column in names] for names in (label, texts))
+    """(columns of the texts, columns of the labels); UserError if the files lack a column that the definition needs."""
+    columns, name = tables["train"].rows, definition["name"]
+    groups, choices = [*filter(None, [definition["groups"]])], definition["choices"] or []
+    is_conll = "-1" in columns
+    label = definition["label"] or (["-1"] if is_conll else ["label"])
+    others = [column for column in columns if column not in (*label, *groups, *choices)]
+    texts = definition["text"] or (["0"] if is_conll else others)
+    of_all = [*texts, *choices]
+    required = {"train": [*label, *of_all, *groups], "validation": [*label, *of_all], "test": of_all}
     for split, table in tables.items():
-        check_columns(table, texts if split == "test" else [*label, *texts],
-                      f"Set 'text' and 'label' {advice} columns of its files.")
+        check_columns(table, required[split], f"Set 'text' and 'label' of the task {name!r} to columns of its files.")
+    if definition["text"] is None and len(texts) != 1:
+        raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task {name!r} "
+                        "to the column of the text, or to a list of two.")
     return texts, label
 
 
+def with_labels(table, columns):
+    """The Table with empty labels if it lacks some of their columns, as a test file may."""
+    if {*columns} <= {*table.rows}:
+        return table
+    return table._replace(rows=table.rows.assign(**dict.fromkeys(columns, "")))
+
+
 def labels_by_split(tables, column):
-    """{split: Series of the labels of the good rows that have one, as strings}, for the splits that have the column."""
-    labelled = {split: table for split, table in tables.items() if column in table.rows}
-    return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in labelled.items()}
+    """{split: Series of the labels of the good rows that have one, as strings}."""
+    return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in tables.items()}
 
 
-def _task(kind, definition, texts, label, labels, fields):
-    """The Task. labels: {split: Series of strings}; UserError for labels and metrics that do not fit its kind."""
+def fields_of_all(kind, definition, tables, labels=()):
+    """{field: value} of the Task of any kind. tables: {split: ...}.   labels: names of its classes."""
     name = definition["name"]
-    fields = kind.fields_of(definition, labels) | fields
-    metrics = metrics_of(kind, definition, fields.get("labels", ()))
-    task = kind(name, name, kind.text_names(texts), is_own=True, file_columns=tuple(map(str, (*texts, label))),
-                score_titles=(("test", f"{name} (test)"),), metrics=metrics, **fields)
-    return replace(task, test_files={"test": name + task.suffix}) if definition["test"] else task
+    return {"name": name, "title": name, "is_own": True, "score_titles": (("test", f"{name} (test)"),),
+            "metrics": metrics_of(kind, definition, labels),
+            "test_files": dict.fromkeys({"test"} & tables.keys(), name + kind.suffix)}
 
 
 def class_names(labels, definition):
@@ -130,9 +131,9 @@ def metrics_of(kind, definition, labels):
     """
     applicable, wanted = kind.applicable_metrics(labels), definition["metrics"] or []
     if unknown := sorted({*wanted} - {*applicable}):
-        raise UserError(f"metrics={unknown[0]!r} of the task {definition['name']!r} does not apply to {kind.kind} with "
-                        f"the labels {shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set "
-                        "'kind'. f1 needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
+        raise UserError(f"metrics={unknown[0]!r} of the task {definition['name']!r} does not apply to {kind.kind} "
+                        f"(labels: {shortened(labels)}). Choose from {', '.join(applicable)}, or set 'kind'. f1 needs "
+                        "two labels, entity_f1 tags such as B-NP, I-NP and O.")
     if wanted[:1] == ["rmse"]:
         raise UserError(f"metrics of the task {definition['name']!r} begins with 'rmse', but the best run is the one "
                         "with the highest value of the first metric. Choose another first metric.")

@@ -59,12 +59,12 @@ class Description:
 
     @property
     def official_rows(self):
-        """{split: rows} of the official tables of GLUE; AX has only a test set."""
-        return dict(zip(("train", *self.devs, *self.test_files) if self.devs else self.test_files, self.rows))
+        """{split: rows} of the official tables of GLUE."""
+        return dict(zip(("train", *self.devs, *self.test_files), self.rows))
 
     def file(self, split):
-        """The file of a split in the GLUE download."""
-        return "diagnostic.tsv" if self.name == "ax" else f"{split.replace('validation', 'dev')}.tsv"
+        """The file of a split in the GLUE download, where AX has a folder of its own."""
+        return "AX/diagnostic.tsv" if split == "test_ax" else f"{self.title}/{split.replace('validation', 'dev')}.tsv"
 
     def title_of(self, split):
         """The line in tables for the scores of a split."""

@@ -25,7 +25,6 @@ def _task(name, title, texts, labels=(), **fields):
 _PAIR = ("sentence1", "sentence2")
 _IDS = ("0", "1")  # files with ids instead of names
 _ENTAILMENT = ("entailment", "not_entailment")
-_MNLI_LABELS = ("entailment", "neutral", "contradiction")  # the hub's order; Google's code has another (F48)
 GLUE = (
     _task(
         "cola",
@@ -79,24 +78,20 @@ GLUE = (
         "mnli",
         "MNLI",
         ("premise", "hypothesis"),
-        _MNLI_LABELS,
-        test_files={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+        ("entailment", "neutral", "contradiction"),  # the hub's order; Google's code has another (F48)
+        test_files={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "test_ax": "AX.tsv"},  # F38
         devs=("validation_matched", "validation_mismatched"),
         file_columns=(*_PAIR, "gold_label"),
-        rows=(392702, 9815, 9832, 9796, 9847),
+        rows=(392702, 9815, 9832, 9796, 9847, 1104),
         score_titles=(("validation_mismatched", "MNLI-mm"),),
     ),
     _task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, rows=(104743, 5463, 5463)),
     _task("rte", "RTE", _PAIR, _ENTAILMENT, rows=(2490, 277, 3000), epochs=10),
     _task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), file_labels=_IDS, rows=(635, 71, 146)),
-    _task(
-        "ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, devs=(), file_columns=(*_PAIR, "label"), rows=(1104,)
-    ),  # predicted by MNLI's model (F38)
 )
 TASKS = {task.name: task for task in GLUE}
-FINETUNED_TASKS = tuple(task.name for task in GLUE if task.devs)
-# whose dev set contradicts its training set
-AVERAGED_TITLES = [TASKS[name].title for name in FINETUNED_TASKS if name != "wnli"]
+# without WNLI, whose dev set contradicts its training set
+AVERAGED_TITLES = [task.title for task in GLUE if task.name != "wnli"]
 
 
 def as_task(task):
@@ -120,11 +115,11 @@ def load_task(task, glue_dir=None, splits=None):
         if glue_dir is None:
             table, columns = _read_hub(task, split), names
         else:
+            official = Path(glue_dir, task.file(split))
             # another name of AX's folder
-            paths = [Path(glue_dir, folder, task.file(split)) for folder in (task.title, "diagnostic")]
-            path = next(filter(Path.is_file, paths), None)
+            path = next(filter(Path.is_file, (official, Path(glue_dir, "diagnostic", official.name))), None)
             if path is None:
-                data.missing[split] = f"{paths[0].name} not found in {paths[0].parent}"
+                data.missing[split] = f"{official.name} not found in {official.parent}"
                 continue
             table, columns = read_tsv(path, () if is_test(split) else task.headerless), task.columns_in_files
         columns = dict(zip(names, columns))
@@ -140,11 +135,12 @@ def _read_hub(task, split):
     with as_user_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the "
                        "connection and rerun, or set glue_dir=PATH to a GLUE download, or try it without one: "
                        "python finetune.py quickstart=True"):
-        on_hub = load_split(HUB_GLUE, task.name, split)
+        name, split = ("ax", "test") if split == "test_ax" else (task.name, split)
+        on_hub = load_split(HUB_GLUE, name, split)
     rows = on_hub.to_pandas().rename("row {}".format)
     if labels := getattr(on_hub.features["label"], "names", None):
         rows["label"] = rows["label"].map(dict(enumerate(labels)))
-    return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, {})
+    return Table(f"{HUB_GLUE}, {name}, {split}", rows, {})
 
 
 # Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for

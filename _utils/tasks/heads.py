@@ -42,7 +42,7 @@ class Predictor(nn.Module):
 
 def head_options(settings):
     """The arguments of a Predictor among the settings of a run."""
-    return {name: settings[name] for name in ("xavier_reinited_outlayer", "freeze") if name in settings}
+    return {name: settings[name] for name in ("xavier_reinited_outlayer", "freeze", "pooling") if name in settings}
 
 
 class WordPredictor(Predictor):

@@ -7,11 +7,11 @@ from _utils.tasks.glue import TASKS
 from _utils.tasks.multilabel import MultiLabel
 from _utils.tasks.questions import Questions
 from _utils.tasks.regression import Regression
-from _utils.tasks.tagging import Tagging
+from _utils.tasks.tagging import Spans, Tagging
 from _utils.tasks.wsc import WSC
 
 # as 'kind' of a custom task names them
-KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, MultiLabel, Questions, Choices)}
+KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, Spans, MultiLabel, Questions, Choices)}
 
 
 def task_of(record):

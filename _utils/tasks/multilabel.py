@@ -100,8 +100,6 @@ def _with_lists(table, columns, separator):
 
     They are in a list, a string with separators, or columns of 1 and 0.
     """
-    if not {*columns} <= {*table.rows}:
-        return table
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
         repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
@@ -117,7 +115,7 @@ def _with_lists(table, columns, separator):
             raise UserError(f"{table.source}, {place}: the column {column!r} contains "
                             f"{table.rows.loc[place, column]!r:.60} ({malformed(unknown.index, len(marks))}). With "
                             "several columns of labels, each cell is 1 or 0 (or True or False).")
-        lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
+        lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
 

@@ -44,11 +44,8 @@ def read_questions(path):
             questions = [paragraph] if "question" in paragraph else paragraph["qas"]
             rows += [{"group": group, **_row(question, context)} for question in questions]
         table = datasets.Dataset.from_list(rows)
-    if not rows:
-        raise UserError(f"{path} has no question. {_ADVICE}")
     if not any(map(has_text, groups)):
-        raise UserError(f"{path}: no context has any text, the first one is {rows[0]['context']!r:.60}. "
-                        "Answers are parts of the contexts: write the texts there.")
+        raise UserError(f"{path} has no question on a context with text ({len(rows)} in all). {_ADVICE}")
     return table
 
 
@@ -119,20 +116,23 @@ def check_evaluated(splits, options, files):
 
 def _row(question, context):
     """The row of a question on a context. Its answers are strings, or dictionaries with their texts and places."""
-    answers, is_impossible = question.get("answers"), question.get("is_impossible")
+    answers = question.get("answers")
     if isinstance(answers, dict):  # of a table: {"text": [...], "answer_start": [...]}
         answers = [dict(zip(answers, values)) for values in zip(*answers.values(), strict=True)]
-    texts = [answer["text"] if isinstance(answer, dict) else answer for answer in answers or ()]
+    answers = [answer if isinstance(answer, dict) else {"text": answer} for answer in answers or ()]
+    texts, is_impossible = [answer["text"] for answer in answers], question.get("is_impossible")
     if is_impossible is None:
-        is_impossible = answers is not None and not any(map(str.strip, texts))
-    places = [(answer["text"], answer.get("char_spans", [[answer.get("answer_start")]])[0][0])
-              for answer in question.get("detected_answers") or answers or () if isinstance(answer, dict)]
-    answer, start = next(iter(() if is_impossible else places), ("", None))  # F54
+        is_impossible = question.get("answers") is not None and not any(map(str.strip, texts))
+    places = question.get("detected_answers") or answers
+    if is_impossible:
+        texts, places = [], []
+    answer = next(iter(places), {"text": ""})  # F54
+    start = answer.get("char_spans", [[answer.get("answer_start")]])[0][0]
     start = -1 if start is None else int(start)
-    first, last = locate(words_of(context), answer, start, len(context))
+    first, last = locate(words_of(context), answer["text"], start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
-            "label": [] if is_impossible else texts, "is_impossible": int(is_impossible),
-            "answer": answer, "answer_start": start, "first_word": first, "last_word": last}
+            "label": texts, "is_impossible": int(is_impossible), "answer": answer["text"], "answer_start": start,
+            "first_word": first, "last_word": last}
 
 
 def locate(words, answer, start, n):

@@ -14,7 +14,7 @@ from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.custom_tables import metrics_of, split_rows
+from _utils.tasks.custom_tables import fields_of_all, split_rows
 from _utils.tasks.heads import head_options
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
@@ -76,13 +76,11 @@ class Questions(Task):
     @classmethod
     def from_files(cls, definition, tables, reason=""):
         """As `Task.from_files`. Questions whose answer is not found are not used for training (F54)."""
-        splits, name = dict(tables), definition["name"]
+        splits = dict(tables)
         options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
                                      **(definition["questions"] or {})})
         splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
-        task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True,
-                   metrics=metrics_of(cls, definition, ()), score_titles=(("test", f"{name} (test)"),),
-                   test_files={"test": name + cls.suffix} if "test" in splits else {})
+        task = cls(**fields_of_all(cls, definition, tables), texts=("question", "context"), questions=options, epochs=2)
         if "validation" not in splits:
             splits |= split_rows(splits["train"], task, definition["dev"])
         n_unanswerable = "some" if options.has_unanswerable else "none"

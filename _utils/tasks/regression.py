@@ -14,8 +14,6 @@ from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.custom_tables import MIN_ROWS
 from _utils.tasks.tables import numbers_in, shortened
 
-_ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
-
 
 def _correlation(function):
     """A correlation of scipy as a metric; 0 where it is undefined because all predictions or all targets are equal."""
@@ -31,9 +29,9 @@ def _r2(targets, scores):
 class Regression(Task):
     """A task whose labels are numbers.
 
-    score_range: of the predictions; None: any number.   scale: (mean, standard deviation) of the training scores, by
-    which they are standardized for training; None: as they are, which for STS-B are from 0 to 5 (Google: from 0 to 1,
-    F45).
+    score_range: of the labels; of GLUE's tasks, also of the predictions.   scale: (mean, standard deviation) of the
+    training scores, by which they are standardized for training; by default they are used as they are, which for STS-B
+    is from 0 to 5 (Google: from 0 to 1, F45).
     """
     kind: ClassVar[str] = "regression"
     one_class: ClassVar[bool] = False
@@ -44,8 +42,8 @@ class Regression(Task):
     label_feature: ClassVar = datasets.Value("float32")
     problem_type: ClassVar = "regression"
 
-    score_range: tuple[float, float] | None = None
-    scale: tuple[float, float] | None = None
+    score_range: tuple[float, float] = (-3.4e38, 3.4e38)  # of 32-bit floats
+    scale: tuple[float, float] = (0., 1.)
 
     @classmethod
     def fields_of(cls, definition, labels):
@@ -66,16 +64,20 @@ class Regression(Task):
 
     def parse_labels(self, cells):
         numbers = pd.to_numeric(cells, errors="coerce")
-        return numbers.where(numbers.between(*self._range))
+        return numbers.where(numbers.between(*self.score_range))
 
     @property
     def label_format(self):
-        low, high = self._range
+        low, high = self.score_range
         return f"a number from {low:g} to {high:g}"
 
     @property
-    def _range(self):
-        return self.score_range or _ANY_SCORE
+    def n_outputs(self):
+        return 1
+
+    @property
+    def output_names(self):
+        return ["score"]
 
     def describe(self):
         mean, std = self.scale
@@ -83,12 +85,11 @@ class Regression(Task):
 
     def label_notices(self, labelled):
         n = len(labelled["validation"])
-        rows = "1 row" if n == 1 else f"{n} rows"
-        few = f"warning: the dev set has only {rows}: its scores say little. Add rows, or set 'dev'."
+        few = f"warning: a dev set of {n} rows is small: its scores say little. Add rows, or set 'dev'."
         return [few] if n < MIN_ROWS else []
 
     def loss_targets(self, labels):
-        mean, std = self.scale or (0., 1.)
+        mean, std = self.scale
         return ((np.asarray(labels) - mean) / std).astype("float32")  # a GPU rejects the gradient of a float64 loss
 
     def loss(self):
@@ -96,12 +97,12 @@ class Regression(Task):
         return nn.MSELoss()
 
     def in_units(self, outputs):
-        mean, std = self.scale or (0., 1.)
+        mean, std = self.scale
         return outputs * std + mean
 
     @torch.no_grad()
     def finish(self, network):
-        mean, std = self.scale or (0., 1.)
+        mean, std = self.scale
         network.classifier.weight.mul_(std)
         network.classifier.bias.mul_(std).add_(mean)
 
@@ -131,16 +132,16 @@ class Regression(Task):
 
     def written(self, decisions):
         """In the task's range with 3 decimals, as the server expects them; others with 6 digits."""
-        if self.score_range:
-            return [f"{score:.3f}" for score in np.clip(decisions, *self.score_range)]
-        return [f"{score:.6g}" for score in decisions]
+        if self.is_own:
+            return [f"{score:.6g}" for score in decisions]
+        return [f"{score:.3f}" for score in np.clip(decisions, *self.score_range)]
 
     @property
     def accepted(self):
         return self.label_format
 
     def accepts(self, prediction):
-        low, high = self._range
+        low, high = self.score_range
         return low <= pd.to_numeric(prediction, errors="coerce") <= high
 
     @property

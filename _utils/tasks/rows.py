@@ -135,7 +135,7 @@ def length_notice(rows, max_length, advice):
     return f"warning: {which} lose their ends; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
 
 
-def unknown_notice(rows, hf_tokenizer, texts, advice, many=MANY_UNKNOWN):
+def unknown_notice(rows, hf_tokenizer, texts, advice, many):
     """A warning about EncodedRows of whose tokens more than the share `many` are not in the vocabulary, or None.
 
     texts: some of their texts, or lists of words, for examples.
@@ -150,11 +150,10 @@ def unknown_notice(rows, hf_tokenizer, texts, advice, many=MANY_UNKNOWN):
             f"{unknown_words(hf_tokenizer, texts)}. {advice}")
 
 
-def text_notices(rows, max_length, limit, hf_tokenizer, texts):
-    """Notices about the training texts in EncodedRows. limit: of max_length.   texts: as for `unknown_notice`."""
-    advice = f"Set max_length (at most {limit}) or window_stride, or shorten the texts."
-    return [*filter(None, (length_notice(rows, max_length, advice),
-                           unknown_notice(rows, hf_tokenizer, texts, "Choose a model for their language.")))]
+def text_notices(rows, max_length, hf_tokenizer, texts, if_long, if_unknown, many=MANY_UNKNOWN):
+    """Notices about the texts in EncodedRows. if_long, if_unknown: advice.   texts, many: as for `unknown_notice`."""
+    return [*filter(None, (length_notice(rows, max_length, if_long),
+                           unknown_notice(rows, hf_tokenizer, texts, if_unknown, many)))]
 
 
 def updates(n_rows, settings):

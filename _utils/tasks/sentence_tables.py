@@ -60,21 +60,20 @@ def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
 
     documents: strings with one sentence per line.   n_train, n_dev: rows of each table, at most.
     """
-    sentences = [[words for words in map(plain_words, document.split("\n")) if words] for document in documents]
-    # Every third document is for the dev sets.
-    parts = {"train": [words for i, of in enumerate(sentences) if i % 3 < 2 for words in of],
-             "dev": [words for of in sentences[2::3] for words in of]}
+    documents = [[*filter(None, map(plain_words, document.split("\n")))] for document in documents]
+    dev = documents[2::3]
+    train = [document for i, document in enumerate(documents) if i % 3 < 2]
+    parts = {"train": (sum(train, []), n_train), "dev": (sum(dev, []), n_dev)}
+    formats = {**dict.fromkeys(CLASSIFIED, (_csv, "csv", {"text": "text", "label": "label"})),
+               **dict.fromkeys(TAGGED, (_conll, "txt", {"metrics": "macro_f1"}))}
     tasks = []
-    for make in (*CLASSIFIED, *TAGGED):
-        files = {
-            split: str(Path(folder, f"{make.__name__}_{split}.{'csv' if make in CLASSIFIED else 'txt'}"))
-            for split in parts
-        }
-        for split, n in (("train", n_train), ("dev", n_dev)):
-            rows = _rows(make, parts[split], n, random.Random(f"{make.__name__} {split}"))
-            write_text_atomically(Path(files[split]), (_csv if make in CLASSIFIED else _conll)(rows))
-        columns = {"text": "text", "label": "label"} if make in CLASSIFIED else {"metrics": "macro_f1"}
-        tasks.append({"name": make.__name__, **files, **columns})
+    for make, (content, suffix, keys) in formats.items():
+        task = {"name": make.__name__, **keys}
+        for split, (sentences, n) in parts.items():
+            task[split] = str(Path(folder, f"{make.__name__}_{split}.{suffix}"))
+            rows = _rows(make, sentences, n, random.Random(f"{make.__name__} {split}"))
+            write_text_atomically(Path(task[split]), content(rows))
+        tasks.append(task)
     return tasks
 
 

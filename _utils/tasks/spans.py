@@ -6,7 +6,6 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapte
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.errors import UserError
-from _utils.tasks.tables import labels_in
 from _utils.tasks.tag_schemes import entities
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
@@ -33,13 +32,9 @@ class Span(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """The tags of the words of a text.
-
-    widened: spans that begin or end inside a word.   dropped: spans that overlap another one or cover no word.
-    """
+    """The tags of the words of a text.   notes: what is not as in the spans, as text."""
     tags: list
-    widened: list
-    dropped: list
+    notes: list
 
 
 def words_in(text):
@@ -84,19 +79,20 @@ def tags_of_spans(text, spans):
     """
     if not isinstance(text, str):
         raise ValueError("character spans, but the text is not a string")
-    words, widened, dropped = words_in(text), [], []
+    words, notes = words_in(text), []
     tags = ["O"] * len(words)
     for span in sorted(spans, key=lambda span: span.start - span.end):
         if not 0 <= span.start < span.end <= len(text):
             raise ValueError(f"{[*span]} is not a part of the text, which has {len(text)} characters")
         covered = [i for i, (_, start, end) in enumerate(words) if start < span.end and span.start < end]
-        if not covered or any(tags[i] != "O" for i in covered):
-            dropped.append(span)
+        if {tags[i] for i in covered} != {"O"}:
+            notes.append(f"{[*span]} is left out, because it shares a word with a longer span or has no word")
             continue
         tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
         if words[covered[0]][1] < span.start or span.end < words[covered[-1]][2]:
-            widened.append(span)
-    return Tagged(tags, widened, dropped)
+            notes.append(f"{[*span]} begins or ends inside a word, which counts as a whole (the end is after the last "
+                         "character)")
+    return Tagged(tags, notes)
 
 
 def spans_of_tags(text, tags):
@@ -106,27 +102,17 @@ def spans_of_tags(text, tags):
 
 
 def spans_to_tags(tables, text, label):
-    """[notices] about labels that are character spans, which become tags of words in {split: Table}; or [].
+    """[notices] about labels that are character spans, which become tags of words in {split: Table}.
 
     text, label: columns. UserError for lists of something else.
     """
-    labels = labels_in(tables["train"], label)
-    has_spans = labels.map(is_nested).astype(bool)
-    if not has_spans.any():
-        return []
-    place = has_spans.idxmax()
-    all_tagged = {}
+    notices, notes = ["character spans are read as tags of words"], []
     for split, table in tables.items():
-        if label in table.rows and table.rows[label].map(is_nested).any():  # otherwise a test file without labels
+        if table.rows[label].map(is_nested).any():  # otherwise a test file without labels
             tables[split], tagged = _with_tags(table, text, label)
-            all_tagged |= {f"{place} of {table.source}": one for place, one in tagged.items()}
-    notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
-    for part, what in (
-            ("widened", "begin or end inside a word, which counts as a whole (the end is after the last character)"),
-            ("dropped", "are left out, because they share a word with a longer one or have no word")):
-        spans = [f"{[*span]} in {place}" for place, one in all_tagged.items() for span in getattr(one, part)]
-        if spans:
-            notices.append(f"warning: {len(spans):,} spans {what}, such as {spans[0]}")
+            notes += [f"{table.source}, {place}: {note}" for place, one in tagged.items() for note in one.notes]
+    if notes:
+        notices.append(f"warning: {len(notes):,} character spans are not read as they are, such as {notes[0]}")
     return notices
 
 

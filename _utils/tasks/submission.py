@@ -8,7 +8,7 @@ import xxhash
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
-from _utils.tasks.tables import write_rows
+from _utils.tasks.tables import check_file, write_rows
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
@@ -55,8 +55,7 @@ def _read(path):
     """{file: bytes} of a zip, in which unknown files are not read, or of a folder, in which they are ignored."""
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in SUBMISSION if (path / name).is_file()}
-    if not path.exists():
-        raise UserError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.")
+    check_file(path, "Pass a zip or a folder in test_outputs/.")
     message = f"{path} is not a readable zip ({{error}}). Create it again."
     with as_user_error(message), zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
@@ -114,21 +113,18 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     except UserError as error:  # the scores are still worth reporting
         print(f"No zip for the GLUE server: {error}")
         return None
-    tables = "" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"
-    print(f"{path} is complete and valid{tables}")
+    print(f"{path} is complete and valid")
     return path
 
 
 def write_majorities(folder, rows):
     """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
-    for name in [name for name in SUBMISSION if not (folder / name).exists()]:
+    for name in sorted(SUBMISSION.keys() - {path.name for path in folder.glob("*")}):
         task, _ = SUBMISSION[name]
         [prediction] = task.written([task.majority])
         write_rows(folder / name, [prediction] * rows[name])
         made_by[name] = f"{MAJORITY}: {prediction} in every row"
-    if made_by:
-        print(f"With the majority label in every row: {', '.join(made_by)}")
     return made_by
 
 

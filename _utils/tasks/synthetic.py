@@ -1,5 +1,4 @@
-"""A small synthetic GLUE for the quickstart, in the layout of the official download: nine tasks, AX, and WSC for the
-WSC trick.
+"""A small synthetic GLUE for the quickstart, in the layout of the official download, with WSC for the WSC trick.
 
 Sentences are templates, filled with the vocabulary of technical documentation; the template determines the label.
 Scores on them do not carry over to GLUE. As in the real one, WNLI is hardly learnable.
@@ -66,7 +65,7 @@ _TEMPLATES = {
     "cola": 2 * [[(_FACT,)]], "stsb": 6 * [[(_FACT, _FACT)]], "sst2": [_opinions("bad"), _opinions("good")],
     "mrpc": [[(_FACT, _other(_PLACE_FIRST))], [(_FACT, _PLACE_FIRST)]],
     "qqp": [[(_QUESTION, _other(_QUESTION_PLACE_FIRST))], [(_QUESTION, _QUESTION_PLACE_FIRST)]],
-    "mnli": _INFERENCE, "ax": _INFERENCE, "rte": [_ENTAILMENT, _NEUTRAL + _CONTRADICTION],
+    "mnli": _INFERENCE, "rte": [_ENTAILMENT, _NEUTRAL + _CONTRADICTION],
     "qnli": [[(_WHERE, _FACT.replace("place", place))] for place in ("where", "when")],
     "wnli": [[(_SCHEMA, "The {agent2} is {good}."), (_SCHEMA_OF_OTHER, "The {agent} is {bad}.")],
              [(_SCHEMA, "The {agent} is {good}."), (_SCHEMA_OF_OTHER, "The {agent2} is {bad}.")]]}
@@ -79,9 +78,10 @@ def write_synthetic_glue(folder, seed=0):
     for name, task in TASKS.items():
         sizes = {"train": _TRAINING_ROWS.get(name, 2000), "validation": 300, "test": 146 if name == "wnli" else 200}
         for split in task.official_rows:
-            kind, path = split.partition("_")[0], Path(folder, task.title, task.file(split))
-            rng = random.Random(f"{seed} {name} {path.name}")
-            write_text_atomically(path, _tsv(task, [_row(task, rng) for _ in range(sizes[kind])], kind == "test"))
+            kind, file = split.partition("_")[0], task.file(split)
+            rng = random.Random(f"{seed} {name} {Path(file).name}")
+            rows = [_row(task, rng) for _ in range(sizes[kind])]
+            write_text_atomically(Path(folder, file), _tsv(task, rows, kind == "test"))
     for name, size in (("train", 300), ("val", 104)):
         rng = random.Random(f"{seed} wsc {name}")
         rows = pd.DataFrame([_wsc_row(rng) for _ in range(size)])

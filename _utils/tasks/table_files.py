@@ -2,8 +2,8 @@
 
 CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line breaks. In TSV files quotes are ordinary
 characters, as in GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an
-empty line ends a sentence; columns have no names, so they are numbered from 0, and the values of a row are lists with
-an item for each word.
+empty line ends a sentence; columns have no names, so they are numbered from 0, and the last one is also -1. The values
+of a row are lists with an item for each word.
 """
 import ast
 import contextlib
@@ -115,7 +115,7 @@ def _read_conll(path):
     cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))
     cells = cells[~_are_comments(lines, cells, sentence)]
     n_columns = int(max(cells.str.len().mode(), default=0))
-    words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), range(n_columns))
+    words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), [*map(str, range(n_columns))])
     if words.problems:
         place, problem = next(iter(words.problems.items()))
         raise UserError(f"{path}, {place}: {problem} ({malformed([*words.problems], len(cells))}). Every word needs "
@@ -123,6 +123,7 @@ def _read_conll(path):
                         "stands before a sentence.")
     rows = words.rows.reset_index(names="place").groupby(sentence[cells.index].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
+    rows["-1"] = rows.get(str(n_columns - 1))  # None for a file without words
     return Table(path, rows, {})
 
 

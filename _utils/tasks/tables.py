@@ -1,12 +1,14 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import datasets
 import numpy as np
 import pandas as pd
 import xxhash
+from pydantic import Field
 
 from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
@@ -15,6 +17,9 @@ from _utils.runs.files import read_text
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
 _SPACES = re.compile(r"[ \t\r\n]+")
+# The type of a column's name in the configuration.
+Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, description=(
+    "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 
 
 class Table(NamedTuple):
@@ -88,6 +93,12 @@ def ids_of_lists(lists, ids):
 
 # Files
 
+def check_file(path, advice):
+    """UserError, which ends with `advice`, if there is no file at a path."""
+    if not Path(path).is_file():
+        raise UserError(f"File not found: {str(path)!r}. {advice}")
+
+
 def read_tsv(path, names=()):
     """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header."""
     lines = read_text(path, "Convert the file to UTF-8.").rstrip("\r\n").split("\n")  # splitlines also splits at U+2028
@@ -117,8 +128,7 @@ def check_columns(table, required, advice):
     columns = list(table.rows)
     for name in required:
         if name not in columns:
-            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, columns))}). "
-                            f"{advice}")
+            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(columns)}). {advice}")
         if columns.count(name) > 1:
             raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
 
@@ -143,7 +153,8 @@ def write_rows(path, predictions):
 def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
-    columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
+    columns: {column of the Dataset: column of the Table} of the texts, of the label if rows have one, and of the group,
+    which the Table may lack.
     advice: what to do about malformed rows.
     An empty text is malformed except in a test set. electra_pytorch skips such rows in training, too; Google encodes
     them as single sentences (D13).
@@ -152,7 +163,8 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     parsers = {**dict.fromkeys(task.texts, (task.parse_texts, task.text_format)),
                "label": (task.parse_labels, task.label_format),
-               "group": (lambda cells: cells.map(as_label).replace("", np.nan), "a group")}
+               "group": (lambda cells: cells.map(as_label), "a group")}
+    columns = {name: column for name, column in columns.items() if column in table.rows}
     for name, column in columns.items():
         (parse, accepted), cells = parsers[name], table.rows[column]
         values = parse(cells).astype(object)

@@ -31,31 +31,9 @@ def as_bioes(tag):
     return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
 
 
-def begin_with_i(sentences):
-    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) in sentences."""
-    begins = []
-    for tags in sentences:
-        begins += [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for kind, first, _ in entities(tags)]
-    return begins.count(("I", False)), begins.count(("B", False))
-
-
 def check_scheme(tags, definition):
-    """[A warning about a mixture of schemes] or [].
-
-    UserError if a scheme is wanted, but the tags do not mark entities.
-    """
+    """UserError if the tags, a Series of lists, do not mark entities and so cannot be converted to a scheme."""
     names = tags.explode().dropna().unique()  # missing in a sentence without words
     if not all(map(BIO.fullmatch, names)):
-        if definition["scheme"]:
-            raise UserError(f"scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such as "
-                            f"B-NP, I-NP and O, but the labels are {shortened(list(names))}. Leave it out.")
-        others = [tag for tag in names if not BIO.fullmatch(tag)]
-        if 2 * len(others) < len(names):
-            return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not "
-                    "mark entities as the others do. If they are mistakes, correct them"]
-    elif not definition["scheme"]:  # which would end the mixture
-        n, others = begin_with_i(tags)
-        if n and others:
-            return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set "
-                    "'scheme': 'iob2' (or 'bioes') to convert them"]
-    return []
+        raise UserError(f"scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such as B-NP, "
+                        f"I-NP and O, but the labels are {shortened(list(names))}. Leave it out.")

@@ -17,10 +17,10 @@ from transformers import AutoModelForTokenClassification
 from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.base import Predictions, Task, kind_of_task
-from _utils.tasks.custom_tables import class_fields, class_names
+from _utils.tasks.custom_tables import class_fields, class_names, load
 from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
-from _utils.tasks.spans import spans_of_tags, spans_to_tags, words_in
+from _utils.tasks.spans import is_nested, spans_of_tags, spans_to_tags, words_in
 from _utils.tasks.tables import as_label, ids_of_lists, items, labels_in, shortened, write_rows
 from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
 from _utils.text.special_tokens import template_of, text_tokenizer
@@ -29,44 +29,47 @@ from _utils.text.special_tokens import template_of, text_tokenizer
 @kind_of_task
 class Tagging(Task):
     """A task that labels words (finetune/tagging, F51). Text and label of a row are lists with an item for each word.
-
-    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and
-    predicted. Then the text of a row is a string.
     """
     kind: ClassVar[str] = "tagging"
     one_class: ClassVar[bool] = False
     keys: ClassVar[dict] = {"scheme": Literal["iob2", "bioes"]}
     metric_functions: ClassVar[dict] = {"entity_f1": None, "accuracy": accuracy_score,
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
+    text_feature: ClassVar = datasets.List(datasets.Value("string"))
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))
+    text_format: ClassVar = "a list of words"
+    suffix: ClassVar[str] = ".conll"
     transformers_class: ClassVar = AutoModelForTokenClassification
-
-    spans: bool = False
+    words_of: ClassVar = staticmethod(items)  # the words of a text of a Dataset or a file
 
     # Tables
+
+    @classmethod
+    def from_files(cls, definition, tables, reason):
+        """As `Task.from_files`; the TaskData of Spans if some labels are character spans."""
+        _, [label] = cls.columns_of(definition, tables)
+        has_spans = labels_in(tables["train"], label).map(is_nested).any()
+        return load(Spans if has_spans else cls, definition, tables, reason)
 
     @classmethod
     def columns_of(cls, definition, tables):
         texts, label = super().columns_of(definition, tables)
         if len(texts) > 1:
             raise UserError(f"{definition['train']}: tagging labels the words of one column, but 'text' of the task "
-                            f"{definition['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, "
+                            f"{definition['name']!r} has two: {', '.join(texts)}. Set 'text' to one of them, "
                             "or 'kind' to another kind.")
         return texts, label
 
     @classmethod
     def labels_of(cls, tables, texts, columns, definition):
-        """As `Task.labels_of`; character spans become tags, which have the wanted scheme."""
+        """As `Task.labels_of`, with tags in the wanted scheme."""
         [label] = columns
-        notices = spans_to_tags(tables, texts[0], label)
-        fields = {"spans": bool(notices)}
-        labelled = {split: table for split, table in tables.items() if label in table.rows}
-        tags = {split: labels_in(table, label).map(items).dropna() for split, table in labelled.items()}
-        notices += check_scheme(tags["train"], definition)
+        tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
         if definition["scheme"]:
+            check_scheme(tags["train"], definition)
             _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
         labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
-        return label, labels, notices, fields
+        return label, labels, [], {}
 
     @classmethod
     def fields_of(cls, definition, labels):
@@ -87,20 +90,8 @@ class Tagging(Task):
                    "predicted"]
         return replace(self, labels=(*self.labels, *unknown)), notices if unknown else []
 
-    @property
-    def text_feature(self):
-        return datasets.Value("string") if self.spans else datasets.List(datasets.Value("string"))
-
     def parse_texts(self, cells):
-        return super().parse_texts(cells) if self.spans else cells.map(items)
-
-    def words_of(self, text):
-        """The words of a text of a Dataset or a file."""
-        return [word for word, *_ in words_in(text)] if self.spans else items(text)
-
-    @property
-    def text_format(self):
-        return "a text" if self.spans else "a list of words"
+        return cells.map(items)
 
     def parse_labels(self, cells):
         return ids_of_lists(cells.map(items), self.label_ids)
@@ -183,18 +174,9 @@ class Tagging(Task):
 
     # Files of predictions
 
-    @property
-    def suffix(self):
-        return ".tsv" if self.spans else ".conll"
-
     def write(self, path, rows, decisions):
-        """Write the tag of each word, or a line with the spans of each text as JSON; arguments as for `Task.write`."""
-        tags = self.by_sentence(self.written(decisions), rows)
-        if self.spans:
-            spans = map(spans_of_tags, rows["text"][:], tags)
-            write_rows(path, [json.dumps(of_text, ensure_ascii=False) for of_text in spans])
-        else:
-            write_words(path, rows["text"][:], tags)
+        """Write the tag of each word; arguments as for `Task.write`."""
+        write_words(path, rows["text"][:], self.by_sentence(self.written(decisions), rows))
 
     def header(self, columns):
         return None
@@ -204,10 +186,6 @@ class Tagging(Task):
         probabilities = iter(predictions.probabilities.max(-1))
         for [text], tags in zip(texts.to_numpy(), predictions.labels):
             yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(self.words_of(text), tags))
-
-    def labels_of_texts(self, texts, labels):
-        """The predicted labels of texts as the training file spells them."""
-        return list(map(spans_of_tags, texts, labels)) if self.spans else labels
 
     # transformers
 
@@ -219,6 +197,39 @@ class Tagging(Task):
 
     def set_head(self, network, layer):
         network.classifier = layer
+
+
+@kind_of_task
+class Spans(Tagging):
+    """A task on character spans, which are read as tags of the words in a text (spans.py), and predicted. The text of a
+    row is a string.
+    """
+    kind: ClassVar[str] = "spans"
+    text_feature: ClassVar = datasets.Value("string")
+    text_format: ClassVar = "a text"
+    suffix: ClassVar[str] = ".tsv"
+
+    @classmethod
+    def labels_of(cls, tables, texts, columns, definition):
+        """As `Tagging.labels_of`; character spans become tags."""
+        notices = spans_to_tags(tables, texts[0], columns[0])
+        label, labels, _, fields = super().labels_of(tables, texts, columns, definition)
+        return label, labels, notices, fields
+
+    def parse_texts(self, cells):
+        return Task.parse_texts(self, cells)
+
+    def words_of(self, text):
+        return [word for word, *_ in words_in(text)]
+
+    def write(self, path, rows, decisions):
+        """Write a line with the spans of each text as JSON; arguments as for `Task.write`."""
+        spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        write_rows(path, [json.dumps(of_text, ensure_ascii=False) for of_text in spans])
+
+    def labels_of_texts(self, texts, labels):
+        """The predicted labels of texts as the training file spells them."""
+        return list(map(spans_of_tags, texts, labels))
 
 
 def write_words(path, sentences, tags):

@@ -21,6 +21,7 @@ from _utils.runs.files import read_json_lines
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import EncodedRows, Window
+from _utils.tasks.tables import check_file
 from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")
@@ -50,7 +51,11 @@ class Wsc(Task):
     kind: ClassVar[str] = "wsc"
 
     def load(self, glue_dir, wsc_dir):
-        """TaskData with WSC's rows for training and evaluation, and WNLI's test set."""
+        """TaskData with WSC's rows for training and evaluation, and WNLI's test set; wsc_dir as in the configuration.
+        """
+        in_glue = Path(glue_dir or "datasets", "WSC")
+        if wsc_dir is None and in_glue.is_dir():
+            wsc_dir = in_glue
         data = load_task(TASKS["wnli"], glue_dir, ["test"])
         splits = {
             split: to_rows(load_wsc(name, wsc_dir))
@@ -121,9 +126,7 @@ def load_wsc(split, wsc_dir=None):
         source = ", ".join((*HUB_WSC, split))
     else:
         source = Path(wsc_dir) / WSC_FILES[split]
-        if not source.is_file():
-            raise UserError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with "
-                            "train.jsonl and val.jsonl.")
+        check_file(source, "wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
         rows = read_json_lines(source, "Download the file again.")
     return [_schema(row, f"{source}, {place}") for place, row in rows]
 

@@ -46,6 +46,14 @@ def test_a_label_is_a_position_a_letter_or_the_text_of_a_choice(labels, names, i
     assert data.task.labels == tuple(names) and data.splits["train"]["label"][:len(ids)] == ids
 
 
+def test_a_wrong_label_among_positions_is_skipped():
+    write_table("train.csv", [*"012" * 9, "first"])
+    rows = pd.read_csv("train.csv")
+    pd.concat([rows.iloc[:27]] * 5 + [rows.iloc[27:28]]).to_csv("train.csv", index=False)
+    data = loaded(train="train.csv", dev=.2, choices=["a", "b", "c"])
+    assert any("1 of 136 rows" in notice and "'first'" in notice for notice in data.notices)
+
+
 @pytest.mark.parametrize("options", [[], ["x"], None])
 def test_a_row_without_all_choices_is_skipped_or_an_error_if_there_are_many(options):
     good = [{"text": f"text {i}", "options": ENDINGS, "label": i % 3} for i in range(120)]

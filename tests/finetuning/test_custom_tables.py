@@ -255,6 +255,13 @@ def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suff
     assert list(map(json.loads, written["prediction"][:3])) == [SPANS, SPANS, []]
 
 
+@pytest.mark.parametrize("kind", [None, "tagging", "spans"])
+def test_character_spans_are_recognized_whatever_the_kind(kind):
+    write("a.jsonl", SPAN % '[[0, 4, "PER"]]' * 20)
+    data = loaded(dev="a.jsonl", kind=kind)
+    assert (data.task.kind, tags_of(data)) == ("spans", "B-PER O")
+
+
 @pytest.mark.parametrize("text, spans, tags, warning", [
     ("张三在北京", '[[0, 2, "PER"], [3, 5, "LOC"]]', "B-PER I-PER O B-LOC I-LOC", None),
     ("アンナはベルリンに", '[[0, 3, "PER"], [4, 8, "LOC"]]', "B-PER O B-LOC O", None),
@@ -352,7 +359,7 @@ BAD_FILES = [
     ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), "99 .*0x"),
     ("a.csv", "text,label\n", "no rows"),
     ("a.csv", "", "no rows"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", "-1 .*text, label", {"text": "text", "label": -1}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "'-1' .*text, label", {"text": "text", "label": -1}),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
     ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),
@@ -400,8 +407,8 @@ def test_bad_files_are_rejected_with_file_line_and_column(case):
 
 
 @pytest.mark.parametrize("description, message", {
-    "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "'train'.*.csv",
-    "{'train': None}": "'train'", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
+    "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "train: None.*.csv",
+    "{'train': None}": "train: None", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
     "{'train': 'a.csv', 'positive': 1}": "positive: 1",
     "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification', 'regression', 'tagging'",
     "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",

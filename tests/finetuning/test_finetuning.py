@@ -18,10 +18,10 @@ from _utils.errors import UserError
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import Runs, run_path, score
 from _utils.runs.log import locked
-from _utils.tasks.glue import FINETUNED_TASKS, TASKS, load_task
+from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.submission import SUBMISSION, read_record
 
-SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
+SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS}
 GROUP = Path("test_outputs/g")
 
 
@@ -169,8 +169,10 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     assert [line[0] for line in lines] == finetune.load("g_mnli_0.pth").predict(pairs).labels == labels
     with pytest.raises(UserError, match="tuples"):
         finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
-    with pytest.raises(UserError, match="x.csv.*'sentence'"):
-        predicted("sst2", "review\na good server\n", "x.csv")
+    assert predicted("sst2", "id\tsentence\n1\ta good server\n", "x.tsv")[1][:3] == good[:3]
+    for name in ("x.csv", "x.tsv"):
+        with pytest.raises(UserError, match=f"{name}.*'sentence'"):
+            predicted("sst2", "review\na good server\n", name)
 
 
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, tmp_path):

@@ -117,6 +117,14 @@ def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
         load_custom_task(c.tasks[1])
 
 
+@pytest.mark.parametrize("windows", ["window_stride=64 max_length=64", "window_stride=90 max_length=64",
+                                     "window_stride=512"])
+def test_windows_that_do_not_overlap_are_an_error_before_the_checkpoint_is_loaded(windows):
+    """Also for tasks of questions, to which they do not apply."""
+    with pytest.raises(UserError, match=f"{windows.split()[0]}.*max_length"):
+        complete_finetuning(finetune.c.override(["tasks=squad", *windows.split()]))
+
+
 def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):
     """Google's code does not terminate (F56)."""
     (tmp_path / "a.json").write_text(squad([("beta", 6)]))

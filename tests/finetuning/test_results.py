@@ -11,7 +11,7 @@ from _utils.finetuning.results import (
     summarize,
 )
 from _utils.finetuning.runs import Runs, add_run, with_evaluations
-from _utils.tasks.glue import FINETUNED_TASKS, TASKS
+from _utils.tasks.glue import TASKS
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}
@@ -53,10 +53,23 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs(task, outpu
 def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for group, value in (("seed_1", 50.), ("seed_2", 60.)):
-        for task in FINETUNED_TASKS:
+        for task in TASKS:
             add_run(row(task, 0, value, group, settings={"pretrained_weights": group}))
     glue_results()
     assert "mean 55.00, std 7.07, max 60.00, min 50.00" in capsys.readouterr().out
     assert COMPARISON.stat().st_size > 5000
     with pytest.raises(UserError, match="'seed_3'.*seed_1, seed_2"):
         glue_results(["seed_3"])
+
+
+def test_groups_without_a_common_task_are_an_error_that_names_their_tasks(tmp_path, monkeypatch, capsys):
+    """Without the names of groups, the tables of all are enough."""
+    monkeypatch.chdir(tmp_path)
+    for group, tasks in {"one": ("rte", "wnli"), "two": ("cola", "sst2", "wnli")}.items():
+        for task in tasks:
+            add_run(row(task, 0, 50., group, settings={"pretrained_weights": group}))
+    with pytest.raises(UserError, match="one has RTE, WNLI; two has CoLA, SST-2, WNLI") as error:
+        glue_results(["one", "two"])
+    assert "\n" not in str(error.value) and not COMPARISON.exists()
+    glue_results()
+    assert "one has RTE" in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_an_empty_text_of_a_test_set_is_kept(tmp_path):
 def test_ax_is_found_under_its_other_name(tmp_path, glue):
     (tmp_path / "diagnostic").mkdir()
     (tmp_path / "diagnostic/diagnostic.tsv").write_bytes((glue / "AX/diagnostic.tsv").read_bytes())
-    assert len(load_task("ax", tmp_path).splits["test"]) == 200
+    assert len(load_task("mnli", tmp_path).splits["test_ax"]) == 200
 
 
 def test_the_synthetic_tables_are_reproducible(glue, tmp_path):

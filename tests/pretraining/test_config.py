@@ -178,7 +178,7 @@ def test_contradicting_values_raise_with_both_keys(derive, arguments, expected):
     "pretrained_checkpoint=a/b/discriminator": "group_name=b_discriminator",
     "pretrained_checkpoint=None size=base": "group_name=electra_base_google",
     "quickstart=True end=1 wsc_trick=True":
-        "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue wsc_dir=datasets/quickstart_glue/WSC "
+        "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue wsc_dir=None "
         "pretrained_checkpoint=quickstart_11081_100.0%.pth"}.items())
 def test_derived_values_of_finetuning(arguments, expected):
     config = finetuning(*arguments.split())

@@ -25,6 +25,7 @@ from hub_server import HubServer
 from script_server import Scripts
 
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.tasks.glue import TASKS
 
 SHARD = "train-00001-of-00003.parquet"
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]
@@ -223,4 +224,4 @@ def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, f
     with zipfile.ZipFile(machine.folder / "test_outputs/hub.zip") as archive:
         assert len(archive.namelist()) == 11
     (machine.folder / "same.py").write_text(SAME)
-    assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *hub_repositories.GLUE))
+    assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *TASKS))

@@ -88,13 +88,16 @@ def glue(folder):
     """nyu-mll/glue with the rows in a folder of a GLUE download."""
     splits, features, files = {}, {}, {}
     for name, (texts, labels) in GLUE.items():
-        task = TASKS[name]
-        splits[name] = {split: f"{name}/{split}-*" for split in task.official_rows}
+        task = TASKS["mnli" if name == "ax" else name]  # AX is a test set of MNLI in the download only
+        files_of = {split: task.file(split) for split in task.official_rows if split != "test_ax"}
+        if name == "ax":
+            files_of = {"test": task.file("test_ax")}
+        splits[name] = {split: f"{name}/{split}-*" for split in files_of}
         features[name] = datasets.Features({
             **dict.fromkeys(texts, datasets.Value("string")), "idx": datasets.Value("int32"),
             "label": datasets.ClassLabel(names=list(labels)) if labels else datasets.Value("float32")})
-        for split in splits[name]:
-            rows = read_tsv(folder / task.title / task.file(split), () if is_test(split) else task.headerless).rows
+        for split, file in files_of.items():
+            rows = read_tsv(folder / file, () if is_test(split) else task.headerless).rows
             *columns, label = task.columns_in_files
             content = {text: rows[column] for text, column in zip(texts, columns)} | {"idx": range(len(rows))}
             content["label"] = -1 if is_test(split) else [_label_id(cell, labels) for cell in rows[label]]

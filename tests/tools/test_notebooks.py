@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from _utils.commands.export_notebooks import SCRIPTS, export
-from _utils.tasks.glue import FINETUNED_TASKS
+from _utils.tasks.glue import TASKS
 
 
 @pytest.mark.parametrize("notebook, script", SCRIPTS.items())
@@ -19,7 +19,7 @@ def test_script_equals_exported_notebook(repo, notebook, script):
     )
 
 
-FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
+FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in TASKS}
 OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"],
              "Finetune_GLUE.ipynb": [f"task_overrides={FEW_ROWS}"]}
 RESULT = {

@@ -115,8 +115,9 @@ class Group:
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
         self.family = self.pretrained.model.config.model_type
         self.c = for_checkpoint(c, self.pretrained)
-        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(names_of(c.tasks))}, from "
-              f"{self.pretrained.name} (size={self.c.size})")
+        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
+        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
+              f"(size={self.c.size})")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""

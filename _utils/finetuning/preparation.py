@@ -9,7 +9,7 @@ from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, rank, run_path
 from _utils.tasks.kinds import task_of
-from _utils.tasks.rows import updates
+from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
@@ -98,12 +98,14 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
 
 
 def text_of_updates(data, settings):
-    """The number of updates of a run as text. settings: of the run."""
+    """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
     n = updates(len(data.splits["train"]), settings)
     orders = "of both orders " if settings.get("double_unordered") else ""
     text = f"{settings['epochs']} epochs {orders}with batch size {settings['bs']} = {n:,} updates per run"
     if settings.get("window_stride"):  # texts are not yet divided
         text += ", and more if texts are divided into windows"
+    elif n < MIN_UPDATES / 3:
+        text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
     return text
 
 

@@ -42,7 +42,7 @@ def quickstart(c, run):
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
-    runs = f"mean of runs {c.start} to {c.end - 1}"
+    runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
     rows = f"at most {ROWS['n_train']} training rows"
     print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; {rows})")
     print(as_text(table), "", sep="\n")

@@ -152,8 +152,14 @@ class Task(Description):
 
     def hints(self):
         """Keys that change what `describe` says, as text."""
-        are_classes = self.one_class and numbers_in(self.labels).notna().all()
-        return " (set 'kind': 'regression' to predict numbers)" if are_classes else ""
+        if not self.one_class:
+            return ""
+        text = ""
+        if "f1" in self.metrics:
+            text += f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)"
+        if numbers_in(self.labels).notna().all():
+            text += " (set 'kind': 'regression' to predict numbers)"
+        return text
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""

@@ -113,7 +113,8 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     except UserError as error:  # the scores are still worth reporting
         print(f"No zip for the GLUE server: {error}")
         return None
-    print(f"{path} is complete and valid")
+    tables = "" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"
+    print(f"{path} is complete and valid{tables}")
     return path
 
 
@@ -125,6 +126,8 @@ def write_majorities(folder, rows):
         [prediction] = task.written([task.majority])
         write_rows(folder / name, [prediction] * rows[name])
         made_by[name] = f"{MAJORITY}: {prediction} in every row"
+    if made_by:
+        print(f"With the majority label in every row: {', '.join(made_by)}")
     return made_by
 
 

@@ -22,7 +22,7 @@ from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
 from _utils.tasks.spans import is_nested, spans_of_tags, spans_to_tags, words_in
 from _utils.tasks.tables import as_label, ids_of_lists, items, labels_in, shortened, write_rows
-from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
+from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
 from _utils.text.special_tokens import template_of, text_tokenizer
 
 
@@ -65,11 +65,12 @@ class Tagging(Task):
         """As `Task.labels_of`, with tags in the wanted scheme."""
         [label] = columns
         tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
+        notices = [] if definition["scheme"] else scheme_notices(tags["train"])
         if definition["scheme"]:
             check_scheme(tags["train"], definition)
             _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
         labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
-        return label, labels, [], {}
+        return label, labels, notices, {}
 
     @classmethod
     def fields_of(cls, definition, labels):
@@ -213,8 +214,8 @@ class Spans(Tagging):
     def labels_of(cls, tables, texts, columns, definition):
         """As `Tagging.labels_of`; character spans become tags."""
         notices = spans_to_tags(tables, texts[0], columns[0])
-        label, labels, _, fields = super().labels_of(tables, texts, columns, definition)
-        return label, labels, notices, fields
+        label, labels, more, fields = super().labels_of(tables, texts, columns, definition)
+        return label, labels, notices + more, fields
 
     def parse_texts(self, cells):
         return Task.parse_texts(self, cells)

@@ -4,7 +4,7 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
 
     selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
     derive, defaults, check                 values that depend on it, errors before anything is loaded
-    shapes, fresh, trained, fit_vocabulary  the networks that are built, or loaded and continued
+    shapes, fresh, trained                  the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
@@ -23,7 +23,7 @@ import torch
 from _utils.errors import UserError
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
-from _utils.networks.pretrained import add_tokens, load_pair
+from _utils.networks.pretrained import load_pair
 from _utils.recipes import RECIPES, is_pair, recipe_of
 from _utils.text.vocabulary import load_tokenizer
 
@@ -115,15 +115,6 @@ class Objective:
 
     def load_pair(self, c):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
-
-    def adds_tokens(self, c):
-        """Whether the vocabulary is that of trained networks with more tokens."""
-        return is_pair(c.initial_weights) and c.vocab != c.initial_weights
-
-    def fit_vocabulary(self, c, networks, hf_tokenizer):
-        """Prepare trained networks for the tokenizer of the run."""
-        if self.adds_tokens(c):
-            add_tokens(networks, load_tokenizer(c.initial_weights), hf_tokenizer)
 
     # Training
 

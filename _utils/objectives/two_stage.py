@@ -10,7 +10,7 @@ from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
-from _utils.runs.checkpoints import check_same_vocabulary, is_finished
+from _utils.runs.checkpoints import is_finished
 from _utils.runs.log import RunFolder
 
 
@@ -50,16 +50,11 @@ class TwoStage(Objective):
         torch.cuda.empty_cache()  # the second stage measures the free memory
         processes.wait()  # until the main process has saved the generator
         rest, generator = c.steps - steps, str(RunFolder(name, c.seed).milestone(100.))
-        return c.copy_with({"initial_weights": generator, "steps": rest, "warmup_steps": warmup(rest)})
+        return c.copy_with({"initial_weights": generator, "vocab": generator, "steps": rest,
+                            "warmup_steps": warmup(rest)})
 
     def trained(self, c):
         return second_stage_pair(c.initial_weights)
-
-    def adds_tokens(self, c):
-        return False
-
-    def fit_vocabulary(self, c, networks, hf_tokenizer):
-        check_same_vocabulary(c.initial_weights, hf_tokenizer)
 
     def first_stage_flops(self, c, per_token):
         return c.two_stage_steps * per_token("mlm")

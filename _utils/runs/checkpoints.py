@@ -255,17 +255,14 @@ def resume(config, run):
 
 
 def is_finished(config, run):
-    """Whether a RunFolder is complete and its checkpoints to resume from are gone or damaged: its last milestone is
-    left.
+    """Whether a RunFolder is complete and its checkpoints to resume from were deleted: its last milestone is left.
 
     Raises UserError if it was trained with another configuration.
     """
-    if not config.resume or not run.milestone(100.).exists():
+    milestone = run.milestone(100.)
+    if not config.resume or not milestone.exists() or any(run.folder.glob("resume*.pth")):
         return False
-    with contextlib.suppress(DamagedCheckpoint):
-        if find_resume_checkpoint(run.folder):
-            return False
-    _with_choices_of(load_checkpoint(run.milestone(100.), mmap=True)["config"], config, run)
+    _with_choices_of(load_checkpoint(milestone, mmap=True)["config"], config, run)
     return True
 
 
@@ -274,8 +271,6 @@ def _with_choices_of(original, config, run):
 
     UserError for settings that must not differ.
     """
-    # A key that is newer than the run had its default.
-    original = {name: key.default for name, key in config.known.items()} | original
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
@@ -287,10 +282,3 @@ def _with_choices_of(original, config, run):
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
                         f"resume it, {OTHERWISE}")
     return config
-
-
-def check_same_vocabulary(path, hf_tokenizer):
-    """Raise UserError if a pretraining checkpoint has another vocabulary than the tokenizer."""
-    if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
-        raise UserError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
-                        f"the text, the text; {OTHERWISE}")

@@ -10,8 +10,10 @@ from _utils import plots
 from _utils.config import continued_steps, with_schedule
 from _utils.errors import UserError
 from _utils.networks.build import count_parameters
+from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
+from _utils.recipes import is_pair
 from _utils.runs.checkpoints import (
     OTHERWISE,
     check_writable,
@@ -72,7 +74,7 @@ def prepare_data(c):
     """
     check_sources(c.datas, "datasets", c.encoding)
     corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
-    if objective_of(c).adds_tokens(c):
+    if adds_tokens(c):
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
@@ -84,6 +86,11 @@ def prepare_data(c):
         examples = prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks)
         files.append([file["filename"] for file in examples.cache_files])
     return hf_tokenizer, files
+
+
+def adds_tokens(c):
+    """Whether the vocabulary is that of trained networks with more tokens."""
+    return is_pair(c.initial_weights) and c.vocab != c.initial_weights
 
 
 @contextmanager
@@ -115,8 +122,7 @@ class PretrainingRun:
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
-        # With the steps and the micro-batch of an earlier start.
-        self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
+        self.c, self.checkpoint = resume(c.copy_with({"device": str(device)}), self.run_folder)
         check_writable("datasets", self.run_folder.folder)
         if c.compile:
             check_compiler()
@@ -129,20 +135,21 @@ class PretrainingRun:
         self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
-        """Lock the run, find the checkpoint to resume from, and move the data to the device. Returns the configuration.
+        """Lock the run, fit trained networks to its vocabulary, and move the data to the device. Returns the
+        configuration.
 
-        What it leaves to the hardware is chosen, except for steps=None with `minutes`, which `training` replaces.
+        What it leaves to the text and the hardware is chosen, except for steps=None with `minutes`, which `training`
+        replaces.
         """
-        objective_of(self.c).fit_vocabulary(self.c, self.networks, hf_tokenizer)
         if self.processes.is_main:
             self.stack.enter_context(locked(self.run_folder.folder))
-        # Again, because another process may have trained the run in the meantime.
-        c, self.checkpoint = resume(self.c, self.run_folder)
-        if not (c.steps or c.minutes):  # after `resume`, because a changed text must not change the steps of a run
+        c, self.hf_tokenizer = self.c, hf_tokenizer
+        if adds_tokens(c):
+            add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
+        if not (c.steps or c.minutes):
             c = with_schedule(c, continued_steps(c, len(dls.train_ds)))
         dls.to(torch.device(c.device))
         self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
-        self.hf_tokenizer = hf_tokenizer
         return self.c
 
     @contextmanager

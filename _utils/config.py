@@ -223,8 +223,6 @@ def _check(config, objective):
         _check_pair(config, objective)
     if config.seed is None:
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
-    if (config.micro_batch or 0) > config.bs:
-        raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in kinds.conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     has_no_fractions = config.generator or not RECIPES[config.size].discriminator
@@ -251,7 +249,7 @@ def _check_pair(config, objective):
     """UserError for keys that conflict with continued pretraining."""
     conflicting = [key for key in objective.of_pair if config[key] is not None]
     if not objective.continues_pairs:
-        conflicting.extend(objective.selected_by)
+        conflicting.append(objective.selected_by[0])
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

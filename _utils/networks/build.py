@@ -166,9 +166,9 @@ def check_length(network, max_length, name):
 def max_positions(network):
     """The longest input of a network, in tokens. RoBERTa reserves the first positions for padding."""
     table = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
-    if not isinstance(table, nn.Embedding):  # none, or I-BERT's
-        return getattr(network.config, "max_position_embeddings", 1 << 30)
-    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    padding = getattr(table, "padding_idx", None)
+    n_reserved = 0 if padding is None else padding + 1
+    return getattr(network.config, "max_position_embeddings", 1 << 30) - n_reserved
 
 
 def inputs_of(network, input_ids, attention_mask, token_type_ids):

@@ -83,19 +83,16 @@ def load_pretrained(name, size=None):
             raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. "
                             f"Choose one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
         name = GOOGLE_MODELS[size]
-    objective = None
     if name.endswith(".pth"):
         model, part, hf_tokenizer, run = load_with_head(name)
-        objective, trained_as = objective_name(run, [part]), run.get("size")
-        if size not in (None, trained_as):
-            raise UserError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
-        size = trained_as
+        if size not in (None, run["size"]):
+            raise UserError(f"{name!r} was pretrained with size={run['size']}, not size={size}. Leave size out.")
+        size, objective = run["size"], objective_name(run, [part])
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
-        if size:
-            _check_size(name, model.config, size)
-    check_vocabulary(hf_tokenizer, model, name)
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size or size_of(model.config))
+        _check_size(name, model.config, size)
+        size, objective = size or size_of(model.config), None
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size)
 
 
 def sizes_of(config):
@@ -125,7 +122,8 @@ def _encoder_from_transformers(name):
         raise UserError(f"{name!r} contains two networks. Set "
                         f"pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
-    model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
+    kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
+    model, untrained, hf_tokenizer = _from_transformers(kind, name)
     for weight in untrained:
         if not weight.startswith(_ABOVE_ENCODER):
             raise UserError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the "
@@ -134,7 +132,7 @@ def _encoder_from_transformers(name):
         model = model.base_model
     if any(weight.startswith("pooler.") for weight in untrained):
         model.pooler = None
-    return model, pretrained_tokenizer(name, "Download the model again or choose another one.")
+    return model, hf_tokenizer
 
 
 def _encoder_config(name):
@@ -151,11 +149,11 @@ def _encoder_config(name):
 
 
 def _from_transformers(kind, name):
-    """(network in float32, sorted names of its weights that are missing or have another shape) from a folder or a hub
-    id.
+    """(network in float32, sorted names of its weights that are missing or have another shape, its tokenizer) from a
+    folder or a hub id.
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a
-    model never runs.
+    model never runs. Raises UserError also for a tokenizer with tokens for which the network has no embedding.
     """
     with as_user_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
                        "hub, download them again, or choose another model."):
@@ -164,7 +162,14 @@ def _from_transformers(kind, name):
         )
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
     # RoFormer's are computed
-    return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))
+    untrained = sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))
+    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
+    n = network.get_input_embeddings().num_embeddings
+    if max(hf_tokenizer.get_vocab().values()) >= n:
+        raise UserError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
+                        f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
+                        "save the tokenizer of its training in its folder.")
+    return network, untrained, hf_tokenizer
 
 
 def load_with_head(name, part=None):
@@ -187,18 +192,16 @@ def load_with_head(name, part=None):
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
-    network, untrained = _from_transformers(network_class(part, config.model_type), name)
+    network, untrained, hf_tokenizer = _from_transformers(network_class(part, config.model_type), name)
     if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
                         "folder from export_hf or convert_tf, or a hub id such as "
                         f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
-    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
                         "model in its folder.")
-    check_vocabulary(hf_tokenizer, network, name)
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
@@ -282,9 +285,9 @@ def load_weights(network, weights, path):
 
 
 def _check_size(name, config, size):
-    """UserError for a model with the shape of another recipe, whose learning rates would be wrong."""
+    """UserError for a model with the shape of another recipe, whose learning rates would be wrong. size: None: any."""
     fitting = sizes_of(config)
-    if fitting and size not in fitting:
+    if size and fitting and size not in fitting:
         raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
 
@@ -312,12 +315,3 @@ def _extend(network, first, pieces):
     tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
     for table in tables:  # tied weights occur twice, which changes nothing
         table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])
-
-
-def check_vocabulary(hf_tokenizer, network, name):
-    """UserError if a tokenizer has tokens for which the network has no embedding. name: of the model."""
-    n = network.get_input_embeddings().num_embeddings
-    if max(hf_tokenizer.get_vocab().values()) >= n:
-        raise UserError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
-                        f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
-                        "save the tokenizer of its training in its folder.")

@@ -59,7 +59,7 @@ class AdversarialLoss(nn.Module):
 
 class Adversarial(Objective):
     name = "adversarial"
-    selected_by = {"objective": "adversarial"}
+    selected_by = "objective", "adversarial"
     unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator")
     continues_pairs = False
     drop_in = AdversarialModel

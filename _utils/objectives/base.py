@@ -2,7 +2,7 @@
 
 An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines only what differs:
 
-    selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
+    selected_by, unused, own_keys           the key and its value that select it, keys that it ignores, that are its own
     derive, defaults, check                 values that depend on it, errors before anything is loaded
     shapes, fresh, trained                  the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
@@ -49,16 +49,13 @@ def base_case(function):
 class Objective:
     """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `derive` and `defaults`."""
     name = "electra"
-    selected_by = {"objective": "electra"}
+    selected_by = "objective", "electra"
     unused = ()
     own_keys = ()
     disc_weight = None  # the recipe's
     fills_masks = True  # whether an exported masked language model has seen [MASK]
 
     # Configuration
-
-    def is_selected(self, c):
-        return all(c.get(key) == value for key, value in self.selected_by.items())
 
     def derive(self, c):
         """The configuration with values that this objective determines; UserError for those that contradict it."""

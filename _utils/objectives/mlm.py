@@ -42,7 +42,7 @@ class MaskedLMLoss(nn.Module):
 
 class MaskedLM(Objective):
     name = "mlm"
-    selected_by = {"objective": "mlm"}
+    selected_by = "objective", "mlm"
     unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
               *GENERATOR_KEYS)
     continues_pairs = False

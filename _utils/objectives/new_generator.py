@@ -9,7 +9,7 @@ from _utils.recipes import is_pair, recipe_of
 
 
 class NewGenerator(Objective):
-    selected_by = {"new_generator": True}
+    selected_by = "new_generator", True
     pair_lr_divisor = 1
     of_pair = ("generator", "discriminator")  # a new generator may have another size than the recipe's
 

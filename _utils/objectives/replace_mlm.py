@@ -22,7 +22,7 @@ class ReplaceMLMLoss(SecondNetworkLoss):
 class ReplaceMLM(SecondMLM):
     name = "replace_mlm"
     title = "Replace MLM"
-    selected_by = {"objective": "replace_mlm"}
+    selected_by = "objective", "replace_mlm"
     drop_in = ReplaceMLMModel
     loss = ReplaceMLMLoss
     training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "

@@ -16,7 +16,7 @@ from _utils.runs.log import RunFolder
 
 class TwoStage(Objective):
     name = "two_stage"
-    selected_by = {"objective": "two_stage"}
+    selected_by = "objective", "two_stage"
     unused = ("generator", "discriminator", "initial_weights", "gen_weight", *GENERATOR_KEYS)
     own_keys = ("two_stage_steps",)
     continues_pairs = False

@@ -296,8 +296,8 @@ def print_summary(c, run_folder, learn, entropy, first_step):
         return
     n, n_held_out = len(learn.dls.train_ds), sum(len(loader.dataset) for loader in learn.dls.loaders[1:])
     name = f"Resuming the run {run_folder.name} after step {first_step:,}" if first_step else run_folder.name
-    usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
-    keys = {**usual, **objective_of(c).selected_by}
+    usual = dict([ELECTRA.selected_by], masking="bernoulli", initial_weights="huggingface")
+    keys = dict.fromkeys([*usual, objective_of(c).selected_by[0]])
     differing = "".join(f", {key}={c[key]}" for key in keys if c[key] != usual.get(key))
     print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
           f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "

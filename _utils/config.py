@@ -225,10 +225,9 @@ def _check(config, objective):
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
     for key in kinds.conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
-    has_no_fractions = config.generator or not RECIPES[config.size].discriminator
-    if (config.generator_hidden_size or config.generator_layers) and has_no_fractions:
-        raise UserError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. "
-                        f"Leave out generator, or choose another size than {config.size}.")
+    if config.generator and (config.generator_hidden_size or config.generator_layers):
+        raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
+                        "replaces. Leave out generator or these two.")
     objective.check(config)
     _check_normalization(config)
     check_address(config.upload_to)
@@ -237,9 +236,10 @@ def _check(config, objective):
 
 def _check_normalization(config):
     """UserError for cased or strip_accents beside a tokenizer that determines both."""
-    applies = isinstance(config.vocab, int) or is_vocab_file(config.vocab)
+    if not is_pair(config.initial_weights) and (isinstance(config.vocab, int) or is_vocab_file(config.vocab)):
+        return
     for key in ("cased", "strip_accents"):
-        if config[key] is not None and (is_pair(config.initial_weights) or not applies):
+        if config[key] is not None:
             raise UserError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
                             f"vocab=30522, or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave "
                             f"out {key}.")

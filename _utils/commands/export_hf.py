@@ -115,9 +115,9 @@ def new_folder(path):
 def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: how it was pretrained, a phrase after "Pretrained".   made_by: a dictionary that describes the run and has its metrics; of paths in it
-    only the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without
-    [MASK].
+    training: how it was pretrained, a phrase after "Pretrained".   made_by: a dictionary that describes the run and has
+    its metrics; of paths in it only the last part is published.   datasets: hub ids.   fills_masks: False for a
+    language model trained without [MASK].
     """
     network.save_pretrained(folder)
     # safetensors writes files that only the user can read

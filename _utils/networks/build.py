@@ -123,9 +123,11 @@ def shared_modules(generator, discriminator, tying):
 
     Raises UserError if a module is missing, or if the names or shapes of its parameters differ.
     """
+    modules = [dict(network.base_model.named_modules()) for network in (generator, discriminator)]
     pairs = []
     for part in TYINGS[tying]:
-        source, target = _module_of(generator, part), _module_of(discriminator, part)
+        names = _MODULE_NAMES[part]
+        source, target = (next((by_name[name] for name in names if name in by_name), None) for by_name in modules)
         if source is target is None and part not in tying.split("+"):
             continue  # a projection that `tying` only implies
         if source is None or target is None:
@@ -140,12 +142,6 @@ def shared_modules(generator, discriminator, tying):
                             "networks of the same size.")
         pairs.append((source, target))
     return pairs
-
-
-def _module_of(network, part):
-    """The module of an encoder with one of the names of a part, or None."""
-    modules = dict(network.base_model.named_modules())
-    return next((modules[name] for name in _MODULE_NAMES[part] if name in modules), None)
 
 
 def share_parameters(source, target):

@@ -4,7 +4,7 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
 
     selected_by, unused, own_keys           the key and its value that select it, keys that it ignores, that are its own
     derive, defaults, check                 values that depend on it, errors before anything is loaded
-    shapes, fresh, trained                  the networks that are built, or loaded and continued
+    networks, fresh, trained                the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
@@ -19,6 +19,7 @@ Everything else asks the objective, and never for its name.
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from _utils.errors import UserError
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
@@ -38,6 +39,26 @@ GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generato
 def smoothing(value):
     """The number that a setting of label smoothing stands for: True is .1, False 0."""
     return .1 if value is True else float(value)
+
+
+class WeightedLoss(nn.Module):
+    """A loss function with the arguments and results of Pretrain.ipynb's ELECTRALoss: the sum of its terms times
+    `loss_weights`.
+
+    A subclass defines `terms`: a NamedTuple of (pred, targ_ids, slots and tokens of the whole batch).
+    """
+
+    def __init__(self, loss_weights):
+        super().__init__()
+        self.loss_weights = loss_weights
+
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
+        losses = self.terms(pred, targ_ids, n_slots, n_tokens)
+        loss = self.loss_weights[0] * losses[0]
+        for weight, other in zip(self.loss_weights[1:], losses[1:]):
+            loss = loss + weight * other
+        return (loss, losses) if return_losses else loss
 
 
 def base_case(function):
@@ -80,18 +101,19 @@ class Objective:
 
     # Networks
 
-    def shapes(self, recipe):
-        """[(part, Network), ...] that are trained, the generator first."""
-        return [("generator", recipe.generator), ("discriminator", recipe.discriminator)]
+    # Those that are trained, the generator first: part, and attribute of the recipe with the Network.
+    networks = (("generator", "generator"), ("discriminator", "discriminator"))
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         """The networks with fresh weights, as transformers initializes them."""
-        recipe, networks = recipe_of(c), []
-        for (part, network), source in zip(self.shapes(recipe), (c.generator, c.discriminator)):
-            config = (read_config(source, vocab_size, pad_token_id) if source
-                      else network.config(vocab_size, pad_token_id, recipe.initializer_range))
-            networks.append(build_network(part, config))
-        return networks
+        recipe, built = recipe_of(c), []
+        for (part, shape), source in zip(self.networks, (c.generator, c.discriminator)):
+            if source:
+                config = read_config(source, vocab_size, pad_token_id)
+            else:
+                config = getattr(recipe, shape).config(vocab_size, pad_token_id, recipe.initializer_range)
+            built.append(build_network(part, config))
+        return built
 
     def trained(self, c):
         """The trained networks to continue from; None for fresh ones.

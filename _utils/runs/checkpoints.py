@@ -272,7 +272,7 @@ def _with_choices_of(original, config, run):
     UserError for settings that must not differ.
     """
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
-    is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
+    is_same_kind = str(config["device"])[:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
     config = config.with_defaults({key: original[key] for key in chosen})
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})

@@ -71,11 +71,11 @@ class RunLog:
     for a new run, whose folder must not exist.
     """
 
-    def __init__(self, run_name, folder, config, facts=None, checkpoint=None):
+    def __init__(self, run_name, folder, config, facts=(), checkpoint=None):
         self.path = folder / "metrics.jsonl"
         if checkpoint is None:
             folder.mkdir(parents=True)
-            made_by = {"config": config, "facts": facts or {}, "versions": versions()}
+            made_by = {"config": config, "facts": dict(facts), "versions": versions()}
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         else:
             with open(self.path, "ab") as file:

@@ -33,16 +33,12 @@ class CompiledStep(Callback):
         self.with_update, self.is_ready = with_update, False
 
     def before_batch(self):
-        self.prepare(self.xb)
-
-    def prepare(self, batch):
-        """Compile and capture the step, unless that is done. batch: one batch of the training, on the device."""
         if self.is_ready:
             return
         self.is_ready = True
         compile_step(self.learn)
         if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
-            capture_step(self.learn, batch, self.with_update)
+            capture_step(self.learn, self.xb, self.with_update)
 
 
 def keep_compiled(folder):
@@ -180,7 +176,7 @@ def seconds_per_step(learn, batch):
     """
     learn.train_iter, learn.xb = 0, batch
     if hasattr(learn, "compiled_step"):
-        learn.compiled_step.prepare(batch)
+        learn.compiled_step.before_batch()
 
     def seconds(n):
         started = time.perf_counter()

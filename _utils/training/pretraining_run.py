@@ -182,13 +182,13 @@ class PretrainingRun:
                 c.steps,
                 c.bs * c.max_length,
                 last_step,
+                signals,
                 log=log,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
                 save_milestone=lambda percent: self.save_milestone(learn, percent),
                 folder=self.run_folder.folder,
                 must_match=must_match,
                 save_minutes=c.save_minutes,
-                signals=signals,
                 checkpoint=self.checkpoint,
             )
             with closing(training_recorder):
@@ -230,16 +230,16 @@ class PretrainingRun:
         files = learn.dls.train_ds.hf_dset.cache_files  # examples_<key of the text>_<number>_of_<number>.arrow
         text = sorted({Path(file["filename"]).stem.split("_")[1] for file in files})
         data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
-        code = code_key(self.script)
+        here = {"config": self.c.as_data(), "data": data, "code": code_key(self.script)}
         if not checkpoint:
-            return {"config": self.c.as_data(), "data": data, "code": code}
-        if changed := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
+            return here
+        if changed := [name for name, value in data.items() if checkpoint["data"][name] != value]:
             raise UserError(f"The {' and the '.join(changed)} changed since the run in {str(folder)!r} was started. "
                             f"Restore what was there, {OTHERWISE}")
-        if checkpoint["code"] != code:
+        if checkpoint["code"] != here["code"]:
             print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps "
                   f"were not all trained with the same code. To train all of them with the present code, {OTHERWISE}")
-        return {"config": self.c.as_data(), "data": data, "code": checkpoint["code"]}
+        return here | {"code": checkpoint["code"]}
 
 
 def step_callbacks(c):

@@ -204,7 +204,7 @@ def _values_of_pair(name):
     values = {"vocab": name}
     if name.endswith(".pth"):
         run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
-        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split() if key in run}
+        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
     elif name.startswith("google/"):
         values["masking"] = "official"
     return values

@@ -29,7 +29,8 @@ GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "goog
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
-_ADVICE = " For a discriminator alone, pretrain.py trains a generator with new_generator=True."
+_ADVICE = {"generator": " For a discriminator alone, pretrain.py trains a generator with new_generator=True.",
+           "discriminator": ""}  # if a part is missing
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
@@ -137,10 +138,9 @@ def _encoder_from_transformers(name):
 
 def _encoder_config(name):
     """The configuration of a folder or a hub id; UserError if it is missing, not an encoder, or has no tokenizer."""
-    places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
-    with as_user_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id "
-                       "such as google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python "
-                       "finetune.py quickstart=True."):
+    with as_user_error(f"Cannot load the model {name!r} from a folder or the hub ({{error}}). Pass a transformers "
+                       "folder, a hub id such as google/electra-small-discriminator, or a checkpoint of pretrain.py; "
+                       "or try python finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise UserError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
@@ -198,7 +198,7 @@ def load_with_head(name, part=None):
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
                         "folder from export_hf or convert_tf, or a hub id such as "
-                        f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
+                        f"google/electra-small-discriminator.{_ADVICE[part]}")
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
@@ -207,7 +207,7 @@ def _one_of(parts, part, name):
     part = part or parts[-1]
     if part not in parts:
         raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
-                        f"training.{_ADVICE if part == 'generator' else ''}")
+                        f"training.{_ADVICE[part]}")
     return part
 
 

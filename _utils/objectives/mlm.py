@@ -11,11 +11,8 @@ from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective, WeightedLoss, smoothing
 
 
-def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
-    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by
-    `n_slots`, ().
-    """
-    logits = pred.mlm_gen_logits if logits is None else logits
+def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
+    """Cross-entropy of `logits` (M, V), summed over the used slots of `pred` and divided by `n_slots`, ()."""
     nll = F.cross_entropy(logits.float(), pred.at_slots(targ_ids), reduction="none", label_smoothing=smooth)
     return nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
 
@@ -33,7 +30,7 @@ class MaskedLMLoss(WeightedLoss):
         self.gen_smooth = smoothing(gen_label_smooth)
 
     def terms(self, pred, targ_ids, n_slots, n_tokens):
-        return GeneratorLoss(masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth))
+        return GeneratorLoss(masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth))
 
 
 class MaskedLM(Objective):

@@ -16,7 +16,7 @@ class ReplaceMLMLoss(SecondNetworkLoss):
 
     def second_loss(self, pred, targ_ids, n_tokens):
         n_slots = n_tokens  # from `counts` of the model
-        return masked_lm_loss(pred, targ_ids, n_slots, logits=pred.mlm_logits)
+        return masked_lm_loss(pred.mlm_logits, pred, targ_ids, n_slots)
 
 
 class ReplaceMLM(SecondMLM):

@@ -42,7 +42,7 @@ class SecondNetworkLoss(WeightedLoss):
         self.gen_smooth = smoothing(gen_label_smooth)
 
     def terms(self, pred, targ_ids, n_slots, n_tokens):
-        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
+        gen_loss = masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth)
         return TwoLosses(gen_loss, self.second_loss(pred, targ_ids, n_tokens))
 
 

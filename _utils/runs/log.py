@@ -44,7 +44,7 @@ def wandb(run_name, folder, config, step):
     """Weights & Biases. Without an account, set WANDB_MODE=offline."""
     import wandb
     kept = folder / "wandb_id"
-    if step is None or not kept.exists():
+    if not kept.exists():
         kept.write_text(uuid.uuid4().hex)
     run = wandb.init(
         project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow"

@@ -209,21 +209,22 @@ def timed_parts(watch, learn):
              for network, before in ((learn.model.generator, "masking"), (learn.model.discriminator, "sampling"))]
     hooks += [network.register_forward_hook(lambda *_, part=part: watch.lap(part))
               for network, part in ((learn.model.generator, "generator"), (learn.model.discriminator, "discriminator"))]
-    add, step = learn.gradients.add, learn._step
+    add, update = learn.gradients.add, learn.update
 
     def timed(before, function, part, *args):
         watch.lap(before)
-        function(*args)
+        result = function(*args)
         watch.lap(part)
+        return result
 
-    learn.gradients.add, learn._step = (
+    learn.gradients.add, learn.update = (
         partial(timed, "losses", add, "backward"),
-        partial(timed, "backward", step, "optimizer"),
+        partial(timed, "backward", update, "optimizer"),
     )
     try:
         yield
     finally:
-        learn.gradients.add, learn._step = add, step
+        learn.gradients.add, learn.update = add, update
         for hook in hooks:
             hook.remove()
 

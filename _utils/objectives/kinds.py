@@ -22,13 +22,8 @@ NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by) 
 
 
 def objective_of(c):
-    """The Objective of a configuration."""
-    return [*_selected(c), ELECTRA][0]
-
-
-def _selected(c):
-    """The Objectives other than ELECTRA that keys of a configuration select."""
-    return [one for one in OBJECTIVES[1:] if one.selected_by in c.items()]
+    """The Objective of a configuration. Keys that select another one than ELECTRA go first."""
+    return next((one for one in OBJECTIVES[1:] if one.selected_by in c.items()), ELECTRA)
 
 
 def default_name(recipe, has_discriminator=False):
@@ -44,8 +39,10 @@ def named(name):
 def conflicting_keys(c, objective):
     """Keys that the objective of a configuration does not use, or that select another one."""
     unused = [key for key in objective.unused if key in c.overridden]
-    of_others = [key for other in OBJECTIVES if other is not objective for key in other.own_keys if c[key]]
-    return [*unused, *of_others, *(other.selected_by[0] for other in _selected(c)[1:])]
+    others = [other for other in OBJECTIVES[1:] if other is not objective]
+    of_others = [key for other in others for key in other.own_keys if c[key]]
+    selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]
+    return unused + of_others + selecting
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):

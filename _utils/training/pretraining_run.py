@@ -74,7 +74,7 @@ def prepare_data(c):
     """
     check_sources(c.datas, "datasets", c.encoding)
     corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
-    if adds_tokens(c):
+    if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
@@ -86,11 +86,6 @@ def prepare_data(c):
         examples = prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks)
         files.append([file["filename"] for file in examples.cache_files])
     return hf_tokenizer, files
-
-
-def adds_tokens(c):
-    """Whether the vocabulary is that of trained networks with more tokens."""
-    return is_pair(c.initial_weights) and c.vocab != c.initial_weights
 
 
 @contextmanager
@@ -144,7 +139,7 @@ class PretrainingRun:
         if self.processes.is_main:
             self.stack.enter_context(locked(self.run_folder.folder))
         c, self.hf_tokenizer = self.c, hf_tokenizer
-        if adds_tokens(c):
+        if self.networks:
             add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
         if not (c.steps or c.minutes):
             c = with_schedule(c, continued_steps(c, len(dls.train_ds)))

@@ -11,10 +11,9 @@ from _utils.commands.export_hf import new_folder, read_vocab, save_network
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network
-from _utils.objectives.kinds import named
+from _utils.objectives.kinds import objective_of
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
-from _utils.runs.checkpoints import objective_name
 
 # Settings in Google's model_hparam_overrides that shapes do not show.
 _COPIED_SETTINGS = "hidden_act hidden_dropout_prob attention_probs_dropout_prob initializer_range".split()
@@ -92,8 +91,8 @@ def _training(part, variables, hparams):
     if hparams.get("electric_objective"):
         return "with the objective 'electric_objective'"
     of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
-    parts = PARTS if any(name.startswith(of_electra) for name in variables) else PARTS[:1]
-    return named(objective_name(hparams, parts)).training[part]
+    is_electra = any(name.startswith(of_electra) for name in variables)
+    return objective_of(hparams if is_electra else {"objective": "mlm"}).training[part]
 
 
 def moments_of(network, prefix, part):

@@ -15,7 +15,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.objectives.kinds import named
+from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import (
     check_writable,
@@ -23,7 +23,6 @@ from _utils.runs.checkpoints import (
     has_keys,
     is_pretrained,
     load_checkpoint,
-    objective_name,
     unfinished_name,
 )
 from _utils.runs.log import MILESTONE, read_metrics
@@ -198,7 +197,7 @@ def _pretrained_exports(checkpoint, path):
     checkpoint.
     """
     parts, run = parts_of(checkpoint), checkpoint["config"]
-    objective = named(objective_name(run, parts))
+    objective = objective_of(run)
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     milestone = MILESTONE.fullmatch(path.stem)

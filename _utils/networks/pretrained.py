@@ -15,7 +15,7 @@ from transformers.utils import logging
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class, shared_modules
 from _utils.recipes import RECIPES
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, objective_name
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
 from _utils.text.new_tokens import pieces_of_new_tokens
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
@@ -38,15 +38,14 @@ class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
-    objective: of its pretraining, as from `objective_name`; None: not known, because pretrain.py did not write it.
-    size: the recipe with which it is finetuned.
+    size: the recipe with which it is finetuned.   run: configuration of pretrain.py of a checkpoint; empty for others.
     """
     name: str
     model: nn.Module
     hf_tokenizer: PreTrainedTokenizerBase
     digest: str
-    objective: str | None = None
-    size: str | None = None
+    size: str
+    run: dict
 
     def encoder(self):
         """A copy of the encoder, for one run."""
@@ -85,15 +84,15 @@ def load_pretrained(name, size=None):
                             f"Choose one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
         name = GOOGLE_MODELS[size]
     if name.endswith(".pth"):
-        model, part, hf_tokenizer, run = load_with_head(name)
+        model, _, hf_tokenizer, run = load_with_head(name)
         if size not in (None, run["size"]):
             raise UserError(f"{name!r} was pretrained with size={run['size']}, not size={size}. Leave size out.")
-        size, objective = run["size"], objective_name(run, [part])
+        size = run["size"]
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
         _check_size(name, model.config, size)
-        size, objective = size or size_of(model.config), None
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size)
+        size, run = size or size_of(model.config), {}
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), size, run)
 
 
 def sizes_of(config):

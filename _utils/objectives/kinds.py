@@ -13,7 +13,6 @@ from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator
 from _utils.recipes import forward_flops
-from _utils.runs.checkpoints import objective_name
 
 ELECTRA = Objective()
 OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
@@ -22,7 +21,9 @@ NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by) 
 
 
 def objective_of(c):
-    """The Objective of a configuration. Keys that select another one than ELECTRA go first."""
+    """The Objective of a configuration, or of that of a checkpoint. Keys that select another one than ELECTRA go
+    first.
+    """
     return next((one for one in OBJECTIVES[1:] if one.selected_by in c.items()), ELECTRA)
 
 
@@ -59,7 +60,7 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
 
 def check_fills_masks(name, loaded):
     """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
-    objective = named(objective_name(loaded.run, [loaded.part]))
+    objective = objective_of(loaded.run)
     if not objective.fills_masks:
         raise UserError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "

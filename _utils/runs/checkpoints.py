@@ -126,17 +126,6 @@ def load_pretraining_checkpoint(path):
     return checkpoint
 
 
-def objective_name(run, parts):
-    """The name of the objective of a run, for which _utils/objectives/kinds.py has the Objective.
-
-    run: configuration of pretrain.py, or Google's hparams; that of electra_pytorch has no objective.
-    parts: networks in its checkpoints.
-    """
-    if run.get("uniform_generator"):
-        return "uniform_generator"
-    return run.get("objective") or ("electra" if "discriminator" in parts else "mlm")
-
-
 def is_pretrained(content):
     """Whether the content of a checkpoint is that of pretrain.py: with a generator, a discriminator, or both."""
     return has_keys(content, _PRETRAINING_KEYS) and not {"generator_config", "discriminator_config"}.isdisjoint(content)

@@ -156,7 +156,7 @@ def complete(config):
         config = config.unless_given(_values_of_pair(config.initial_weights))
     config = config.with_defaults({"objective": kinds.default_name(RECIPES[config.size], bool(config.discriminator))})
     objective = kinds.objective_of(config)
-    config = objective.derive(config)
+    config = config.unless_given(objective.implied)
     if config.minutes and config.steps:
         raise UserError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
                         f"steps={config.steps}. Leave out one of them.")

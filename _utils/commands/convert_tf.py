@@ -81,7 +81,7 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
         for name, parameter in network.named_parameters():
             parameter.data.copy_(_values(variables, google_name(name, part, variables)))
     except KeyError as error:
-        raise UserError(f"The checkpoint {str(prefix)!r} has no {part}: it lacks the variable {error}. Choose another "
+        raise UserError(f"Cannot find the {part} in {str(prefix)!r}, which lacks the variable {error}. Choose another "
                         "--part, or a pretrained checkpoint of Google's ELECTRA.") from None
     return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
 

@@ -3,7 +3,7 @@
 An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines only what differs:
 
     selected_by, unused, own_keys           the key and its value that select it, keys that it ignores, that are its own
-    derive, defaults, check                 values that depend on it, errors before anything is loaded
+    implied, defaults, check                values that depend on it, errors before anything is loaded
     networks, fresh, trained                the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
     predicted, flops                        what a step costs
@@ -68,19 +68,16 @@ def base_case(function):
 
 
 class Objective:
-    """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `derive` and `defaults`."""
+    """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `defaults`."""
     name = "electra"
     selected_by = "objective", "electra"
     unused = ()
     own_keys = ()
+    implied = {}  # values of keys that are not set by the user
     disc_weight = None  # the recipe's
     fills_masks = True  # whether an exported masked language model has seen [MASK]
 
     # Configuration
-
-    def derive(self, c):
-        """The configuration with values that this objective determines; UserError for those that contradict it."""
-        return c
 
     def defaults(self, c):
         """{key: value for None}, once the steps are known."""

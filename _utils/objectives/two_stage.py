@@ -19,22 +19,20 @@ class TwoStage(Objective):
     selected_by = "objective", "two_stage"
     unused = ("generator", "discriminator", "initial_weights", "gen_weight", *GENERATOR_KEYS)
     own_keys = ("two_stage_steps",)
+    implied = {"tying": "none"}
     continues_pairs = False
     has_first_stage = True
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} in two stages, after its generator",
                 "generator": f"{AS_GENERATOR} in two stages, before its discriminator"}
-
-    def derive(self, c):
-        if c.minutes:
-            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
-                            f"objective={self.name}. Leave out one of them.")
-        return c.unless_given({"tying": "none"})
 
     def defaults(self, c):
         return super().defaults(c) | {"two_stage_steps": max(1, (c.steps or 0) // 2)}
 
     def check(self, c):
         super().check(c)
+        if c.minutes:
+            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
+                            f"objective={self.name}. Leave out one of them.")
         if c.two_stage_steps >= c.steps:
             raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 

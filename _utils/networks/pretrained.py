@@ -210,17 +210,26 @@ def _one_of(parts, part, name):
     return part
 
 
-def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
-    """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
+def load_discriminator(name, size, max_length):
+    """The discriminator of a checkpoint, a folder or a hub id.
 
-    make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator
-    alone.
-    Raises UserError for networks that are missing, of another size, too short for max_length tokens, or that were not
-    trained with the parameters that `tying` shares (F24).
+    Raises UserError for one that is missing, of another size, or too short for max_length tokens.
     """
     discriminator = load_with_head(name, "discriminator").network
+    _check_size(name, discriminator.config, size)
+    check_length(discriminator, max_length, repr(name))
+    return discriminator
+
+
+def load_pair(name, size, max_length, tying="embeddings"):
+    """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
+
+    Raises UserError as `load_discriminator`, for a missing generator, and for networks that were not trained with the
+    parameters that `tying` shares (F24).
+    """
+    discriminator = load_discriminator(name, size, max_length)
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
-    generator = make_generator(discriminator) if make_generator else load_with_head(of_generator, "generator").network
+    generator = load_with_head(of_generator, "generator").network
     check_tied_output(generator, name)
     for source, target in shared_modules(generator, discriminator, tying):
         for key, value in target.state_dict().items():
@@ -228,8 +237,6 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
             if not torch.allclose(value, source.state_dict()[key], rtol=.01, atol=1e-4):
                 raise UserError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
                                 f"generator and a discriminator of one run with tying={tying!r}.")
-    _check_size(name, discriminator.config, size)
-    check_length(discriminator, max_length, repr(name))
     return generator, discriminator
 
 

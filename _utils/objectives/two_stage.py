@@ -51,7 +51,7 @@ class TwoStage(Objective):
         return c.copy_with({"initial_weights": generator, "vocab": generator, "steps": rest,
                             "warmup_steps": warmup(rest)})
 
-    def trained(self, c):
+    def load_pair(self, c):
         return second_stage_pair(c.initial_weights)
 
     def first_stage_flops(self, c, per_token):

@@ -288,7 +288,7 @@ def load_weights(network, weights, path):
 
 
 def _check_size(name, config, size):
-    """UserError for a model with the shape of another recipe, whose learning rates would be wrong. size: None: any."""
+    """UserError for a model with the shape of another recipe, whose learning rates would be wrong. size: or None."""
     fitting = sizes_of(config)
     if size and fitting and size not in fitting:
         raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "

@@ -45,7 +45,7 @@ class WeightedLoss(nn.Module):
     """A loss function with the arguments and results of Pretrain.ipynb's ELECTRALoss: the sum of its terms times
     `loss_weights`.
 
-    A subclass defines `terms`: a NamedTuple of (pred, targ_ids, slots and tokens of the whole batch).
+    A subclass defines `terms`, which returns them as a NamedTuple. n_slots, n_tokens: of the whole batch.
     """
 
     def __init__(self, loss_weights):

@@ -32,7 +32,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fastai.callback.core import Callback
-from fastai.learner import CancelStepException
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from _utils.config import MyConfig, complete, from_command_line
@@ -575,7 +574,8 @@ class TrainingStep:
         for number, micro_batch in self.processes.own(self.micro_batches(masked)):
             seed_step(self.seed, self.train_iter, number)
             self.accumulate(*micro_batch, *counts)
-        self._with_events(self._step, "step", CancelStepException)
+        self.processes.sum(self.gradients.flat)
+        self.gradient_norm = self.update()
 
     def masks(self, input_ids, sentA_lenths):
         """The model's inputs (B, ...) with new masks at every step, and the counts of slots and tokens of the batch."""
@@ -596,10 +596,6 @@ class TrainingStep:
             loss, losses = self.loss_func(output, micro_batch[-1], counts, return_losses=True)
         self.train_metrics.add(output, micro_batch, loss, losses, counts)
         return loss
-
-    def _step(self):
-        self.processes.sum(self.gradients.flat)
-        self.gradient_norm = self.update()
 
     def update(self):
         """Clip the gradients of the batch at global norm 1 (F35), update the weights unless it is not finite, and

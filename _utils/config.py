@@ -156,7 +156,7 @@ def complete(config):
         config = config.unless_given(_values_of_pair(config.initial_weights))
     config = config.with_defaults({"objective": kinds.default_name(RECIPES[config.size], bool(config.discriminator))})
     objective = kinds.objective_of(config)
-    config = objective.derive(config)
+    config = config.unless_given(objective.implied)
     if config.minutes and config.steps:
         raise UserError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
                         f"steps={config.steps}. Leave out one of them.")
@@ -204,7 +204,7 @@ def _values_of_pair(name):
     values = {"vocab": name}
     if name.endswith(".pth"):
         run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
-        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split() if key in run}
+        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
     elif name.startswith("google/"):
         values["masking"] = "official"
     return values
@@ -223,14 +223,11 @@ def _check(config, objective):
         _check_pair(config, objective)
     if config.seed is None:
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
-    if (config.micro_batch or 0) > config.bs:
-        raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in kinds.conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
-    has_no_fractions = config.generator or not RECIPES[config.size].discriminator
-    if (config.generator_hidden_size or config.generator_layers) and has_no_fractions:
-        raise UserError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. "
-                        f"Leave out generator, or choose another size than {config.size}.")
+    if config.generator and (config.generator_hidden_size or config.generator_layers):
+        raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
+                        "replaces. Leave out generator or these two.")
     objective.check(config)
     _check_normalization(config)
     check_address(config.upload_to)
@@ -239,9 +236,10 @@ def _check(config, objective):
 
 def _check_normalization(config):
     """UserError for cased or strip_accents beside a tokenizer that determines both."""
-    applies = isinstance(config.vocab, int) or is_vocab_file(config.vocab)
+    if not is_pair(config.initial_weights) and (isinstance(config.vocab, int) or is_vocab_file(config.vocab)):
+        return
     for key in ("cased", "strip_accents"):
-        if config[key] is not None and (is_pair(config.initial_weights) or not applies):
+        if config[key] is not None:
             raise UserError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
                             f"vocab=30522, or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave "
                             f"out {key}.")
@@ -251,7 +249,7 @@ def _check_pair(config, objective):
     """UserError for keys that conflict with continued pretraining."""
     conflicting = [key for key in objective.of_pair if config[key] is not None]
     if not objective.continues_pairs:
-        conflicting.extend(objective.selected_by)
+        conflicting.append(objective.selected_by[0])
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

@@ -29,10 +29,13 @@ class Key:
         return TypeAdapter(self.accepts, config=ConfigDict(strict=True))
 
 
+_CONSTANTS = {bool: "True or False", NoneType: "None"}
+
+
 def accepted(kind):
     """Describe what a type accepts."""
-    if kind in (bool, NoneType):
-        return "True or False" if kind is bool else "None"
+    if kind in _CONSTANTS:
+        return _CONSTANTS[kind]
     if get_origin(kind) is Literal:
         return ", ".join(map(repr, get_args(kind)))
     described = [field.description for field in get_args(kind) if isinstance(field, FieldInfo)]

@@ -156,9 +156,10 @@ def _plot_learning_rates(xlabel, x, lrs_by_name, style):
     return figure
 
 
-# Metrics of pretraining that are drawn, with their titles.
-PANELS = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
-          "disc_auc": "discriminator: AUC", "second_mlm_loss": "second network: loss"}
+# Metrics of pretraining that are drawn, with their titles and colours.
+PANELS = {"gen_loss": ("generator: loss", BLUE), "gen_accuracy": ("generator: accuracy", BLUE),
+          "disc_loss": ("discriminator: loss", ORANGE), "disc_auc": ("discriminator: AUC", ORANGE),
+          "second_mlm_loss": ("second network: loss", ORANGE)}
 
 
 def plot_training(metrics_file):
@@ -178,21 +179,21 @@ def plot_training(metrics_file):
     facts = json.loads(metrics_file.with_name("config.json").read_text())["facts"]
     replaced = train.get("replaced_share", 0.)
     constant = {
-        "gen_loss": facts.get("unigram_entropy"),
-        "disc_loss": entr(replaced) + entr(1 - replaced),
-        "disc_auc": 0.5,
+        "gen_loss": (facts["unigram_entropy"], "constant prediction"),
+        "disc_loss": (entr(replaced) + entr(1 - replaced), "cross-entropy of a constant"),
+        "disc_auc": (0.5, "constant prediction"),
     }
-    panels = {name: title for name, title in PANELS.items() if name in train}
-    figure, axes = _grid(panels.values(), "step", n_columns=2, width=4.5, height=2.4)
-    for axis, name in zip(axes, panels):
-        axis.plot(train[name], color=BLUE if name.startswith("gen") else ORANGE, label="training")
+    names = [name for name in PANELS if name in train]
+    figure, axes = _grid([PANELS[name][0] for name in names], "step", n_columns=2, width=4.5, height=2.4)
+    for axis, name in zip(axes, names):
+        axis.plot(train[name], color=PANELS[name][1], label="training")
         if name == "gen_loss":
             axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
         if name in held_out:
             axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
-        if constant.get(name) is not None:
-            label = "cross-entropy of a constant" if name == "disc_loss" else "constant prediction"
-            axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label=label)
+        if name in constant:
+            value, label = constant[name]
+            axis.plot(pd.Series(value, train.index), color=GREY, lw=1, ls=":", label=label)
         axis.legend(frameon=False)
     return figure
 
@@ -248,7 +249,7 @@ def new_axis(xlabel, ylabel, width=7, height=3.2, **settings):
     return figure, axis
 
 
-def plot_scores(scores_by_group, published=None, majority=None):
+def plot_scores(scores_by_group, published=(), majority=()):
     """Dev scores of every run as dots, with a line at their mean, {group: {task: percents}}.
 
     published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority
@@ -271,7 +272,7 @@ def plot_scores(scores_by_group, published=None, majority=None):
         )
     google = published, "kx", 6, "ELECTRA-Small-OWT, Google"
     for marks, style, size, label in (google, (majority, "k_", 30, "majority baseline")):
-        if set(tasks) & set(marks or ()):
+        if set(tasks) & set(marks):
             axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
     return figure

@@ -181,15 +181,15 @@ def recipe_of(c):
     (F89, F91, F93).
     """
     recipe = RECIPES[c.size]
-    generator, discriminator = recipe.generator, recipe.discriminator
+    generator, encoder = recipe.generator, recipe.encoder
     if c.generator_hidden_size:
-        width = round(discriminator.hidden * c.generator_hidden_size)
+        width = round(encoder.hidden * c.generator_hidden_size)
         generator = replace(generator, hidden=width, heads=max(1, width // 64), intermediate=4 * width)
     if c.generator_layers:
-        generator = replace(generator, layers=round(discriminator.layers * c.generator_layers))
+        generator = replace(generator, layers=round(encoder.layers * c.generator_layers))
     if c.tying == "none":
         generator = replace(generator, embedding=generator.hidden)
-    return replace(recipe, generator=discriminator if c.tying == "all" else generator)
+    return replace(recipe, generator=encoder if c.tying == "all" else generator)
 
 
 def config_from_shapes(shape_of):

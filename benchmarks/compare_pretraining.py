@@ -7,10 +7,10 @@ import pandas as pd
 from _utils.errors import UserError
 from _utils.finetuning.runs import SCORES, Runs, score
 from _utils.networks.pretrained import config_of, parts_of
-from _utils.objectives.kinds import ELECTRA, flops_per_token, named
+from _utils.objectives.kinds import flops_per_token, objective_of
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
-from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint, objective_name
+from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import MILESTONE
 
 _CHECKPOINT = ["system", "seed", "percent"]
@@ -124,7 +124,7 @@ def checkpoint_flops(path):
     checkpoint = load_pretraining_checkpoint(path)
     config = SimpleNamespace(**checkpoint["config"])
     parts = parts_of(checkpoint)
-    objective = named(objective_name(checkpoint["config"], parts)) or ELECTRA
+    objective = objective_of(checkpoint["config"])
     if config.initial_weights not in FRESH_WEIGHTS and not objective.has_first_stage:
         raise UserError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                         f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")

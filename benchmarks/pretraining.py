@@ -32,7 +32,7 @@ from _utils.objectives.kinds import flops_per_token, objective_of
 from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
-from _utils.training.callbacks import TrainingRecorder
+from _utils.training.callbacks import StopSignals, TrainingRecorder
 from _utils.training.device import choose_device, has_on_cpu, set_seed
 from _utils.training.learners import DTYPES
 from _utils.training.pretraining_run import fit_to_hardware
@@ -82,7 +82,7 @@ class Training:
         self.c = fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
         self.learn = pretrain.build_learner(self.c, hf_tokenizer, dls, None, Processes())
         self.device, self.batches = device, batches
-        training_recorder = TrainingRecorder(self.c.steps, self.c.bs * self.c.max_length)
+        training_recorder = TrainingRecorder(self.c.steps, self.c.bs * self.c.max_length, self.c.steps, StopSignals())
         self.learn.add_cb(training_recorder)
         self.learn.n_epoch, self.learn.n_iter = 1, self.c.steps
         for event in ("before_fit", "before_epoch", "before_train"):
@@ -209,21 +209,22 @@ def timed_parts(watch, learn):
              for network, before in ((learn.model.generator, "masking"), (learn.model.discriminator, "sampling"))]
     hooks += [network.register_forward_hook(lambda *_, part=part: watch.lap(part))
               for network, part in ((learn.model.generator, "generator"), (learn.model.discriminator, "discriminator"))]
-    add, step = learn.gradients.add, learn._step
+    add, update = learn.gradients.add, learn.update
 
     def timed(before, function, part, *args):
         watch.lap(before)
-        function(*args)
+        result = function(*args)
         watch.lap(part)
+        return result
 
-    learn.gradients.add, learn._step = (
+    learn.gradients.add, learn.update = (
         partial(timed, "losses", add, "backward"),
-        partial(timed, "backward", step, "optimizer"),
+        partial(timed, "backward", update, "optimizer"),
     )
     try:
         yield
     finally:
-        learn.gradients.add, learn._step = add, step
+        learn.gradients.add, learn.update = add, update
         for hook in hooks:
             hook.remove()
 

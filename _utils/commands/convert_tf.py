@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from _utils.commands.export_hf import new_folder, read_vocab, save_network, training_of
+from _utils.commands.export_hf import new_folder, read_vocab, save_network
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network
+from _utils.objectives.kinds import objective_of
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
-from _utils.runs.checkpoints import objective_name
 
 # Settings in Google's model_hparam_overrides that shapes do not show.
 _COPIED_SETTINGS = "hidden_act hidden_dropout_prob attention_probs_dropout_prob initializer_range".split()
@@ -54,7 +54,7 @@ def convert_tf(
     with new_folder(out_dir) as folder:
         network, step = convert(ckpt_prefix, part, given)
         moments, config = moments_of(network, ckpt_prefix, part), network.config
-        training = training_of(part, _objective(open_variables(ckpt_prefix), given))
+        training = _training(part, open_variables(ckpt_prefix), given or {})
         save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}", training,
                      {"converted from": Path(ckpt_prefix).name, "step": step})
         if moments:
@@ -76,21 +76,23 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
     without hparams.
     """
     variables = open_variables(prefix)
-    with as_user_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a "
-                       "pretrained checkpoint of Google's ELECTRA.", KeyError):
+    try:
         network = build_network(part, _config(part, variables, hparams))
         for name, parameter in network.named_parameters():
             parameter.data.copy_(_values(variables, google_name(name, part, variables)))
+    except KeyError as error:
+        raise UserError(f"Cannot find the {part} in {str(prefix)!r}, which lacks the variable {error}. Choose another "
+                        "--part, or a pretrained checkpoint of Google's ELECTRA.") from None
     return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
 
 
-def _objective(variables, hparams):
-    """The name of the objective of a checkpoint. Some can only be known from Google's hparams."""
-    hparams = hparams or {}
+def _training(part, variables, hparams):
+    """How a network was pretrained, for `save_network`. Some objectives can only be known from Google's hparams."""
     if hparams.get("electric_objective"):
-        return "electric_objective"
+        return "with the objective 'electric_objective'"
     of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
-    return objective_name(hparams, PARTS if any(name.startswith(of_electra) for name in variables) else PARTS[:1])
+    is_electra = any(name.startswith(of_electra) for name in variables)
+    return objective_of(hparams if is_electra else {"objective": "mlm"}).training[part]
 
 
 def moments_of(network, prefix, part):

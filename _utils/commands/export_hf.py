@@ -15,7 +15,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.objectives.kinds import ELECTRA, named
+from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import (
     check_writable,
@@ -23,7 +23,6 @@ from _utils.runs.checkpoints import (
     has_keys,
     is_pretrained,
     load_checkpoint,
-    objective_name,
     unfinished_name,
 )
 from _utils.runs.log import MILESTONE, read_metrics
@@ -115,9 +114,9 @@ def new_folder(path):
 def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: from `training_of`.   made_by: a dictionary that describes the run and has its metrics; of paths in it
-    only the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without
-    [MASK].
+    training: how it was pretrained, a phrase after "Pretrained".   made_by: a dictionary that describes the run and has
+    its metrics; of paths in it only the last part is published.   datasets: hub ids.   fills_masks: False for a
+    language model trained without [MASK].
     """
     network.save_pretrained(folder)
     # safetensors writes files that only the user can read
@@ -198,8 +197,7 @@ def _pretrained_exports(checkpoint, path):
     checkpoint.
     """
     parts, run = parts_of(checkpoint), checkpoint["config"]
-    name = objective_name(run, parts)
-    objective = named(name) or ELECTRA
+    objective = objective_of(run)
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     milestone = MILESTONE.fullmatch(path.stem)
@@ -210,17 +208,8 @@ def _pretrained_exports(checkpoint, path):
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
-        yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", training_of(part, name), made_by,
-               datasets, objective.fills_masks)
-
-
-def training_of(part, name):
-    """How the network of a part was pretrained, a phrase after "Pretrained". name: of the objective, which may be
-    unknown.
-    """
-    objective = named(name)
-    phrases = objective.training if objective else {}
-    return phrases.get(part, f"with the objective {name!r}")
+        yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],
+               made_by, datasets, objective.fills_masks)
 
 
 def _title(run, objective, families):
@@ -250,13 +239,12 @@ def _classifier_export(checkpoint, path, half):
     config.update(
         {"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type}
     )
-    name = run.get("objective")  # None for a model of transformers, and in checkpoints of earlier versions
-    objective = named(name) or ELECTRA
+    objective = named(run["objective"])
     title = "ELECTRA" if family == "electra" and not objective.title else family
-    if name:
-        training = training_of(objective.finetuned, name)
-    else:
-        training = f"as {without_folder(run.get('pretrained_checkpoint', family))}"
+    if run["objective"]:
+        training = objective.training[objective.finetuned]
+    else:  # a model of transformers
+        training = f"as {without_folder(run['pretrained_checkpoint'])}"
     return ("classifier", classifier(checkpoint, config, task, path),
             tokenizer_of(checkpoint), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]})

@@ -25,6 +25,7 @@ from _utils.finetuning.results import report, save_result_plots, summarize, tabl
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_evaluations
 from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained, max_positions
+from _utils.objectives.kinds import objective_of
 from _utils.runs import RunLog, check_writable, code_key, locked
 from _utils.tasks.base import Task
 from _utils.tasks.custom import load_custom_task
@@ -188,7 +189,7 @@ class Group:
             "seed": planned.seed,
             "settings": settings,
             "pretrained_checkpoint": self.pretrained.name,
-            "objective": self.pretrained.objective,
+            "objective": objective_of(self.pretrained.run).name if self.pretrained.run else None,
             "synthetic": uses_synthetic_glue(c) and not task.as_data(),
             "mnli_run": planned.mnli_run and planned.mnli_run["run"],
             "train_rows": planned.data.train.n_examples,

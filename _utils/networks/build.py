@@ -123,9 +123,11 @@ def shared_modules(generator, discriminator, tying):
 
     Raises UserError if a module is missing, or if the names or shapes of its parameters differ.
     """
+    modules = [dict(network.base_model.named_modules()) for network in (generator, discriminator)]
     pairs = []
     for part in TYINGS[tying]:
-        source, target = _module_of(generator, part), _module_of(discriminator, part)
+        names = _MODULE_NAMES[part]
+        source, target = (next((by_name[name] for name in names if name in by_name), None) for by_name in modules)
         if source is target is None and part not in tying.split("+"):
             continue  # a projection that `tying` only implies
         if source is None or target is None:
@@ -140,12 +142,6 @@ def shared_modules(generator, discriminator, tying):
                             "networks of the same size.")
         pairs.append((source, target))
     return pairs
-
-
-def _module_of(network, part):
-    """The module of an encoder with one of the names of a part, or None."""
-    modules = dict(network.base_model.named_modules())
-    return next((modules[name] for name in _MODULE_NAMES[part] if name in modules), None)
 
 
 def share_parameters(source, target):
@@ -166,9 +162,9 @@ def check_length(network, max_length, name):
 def max_positions(network):
     """The longest input of a network, in tokens. RoBERTa reserves the first positions for padding."""
     table = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
-    if not isinstance(table, nn.Embedding):  # none, or I-BERT's
-        return getattr(network.config, "max_position_embeddings", 1 << 30)
-    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    padding = getattr(table, "padding_idx", None)
+    n_reserved = 0 if padding is None else padding + 1
+    return getattr(network.config, "max_position_embeddings", 1 << 30) - n_reserved
 
 
 def inputs_of(network, input_ids, attention_mask, token_type_ids):

@@ -15,7 +15,7 @@ from transformers.utils import logging
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class, shared_modules
 from _utils.recipes import RECIPES
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, objective_name
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
 from _utils.text.new_tokens import pieces_of_new_tokens
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
@@ -29,7 +29,8 @@ GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "goog
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
-_ADVICE = " For a discriminator alone, pretrain.py trains a generator with new_generator=True."
+_ADVICE = {"generator": " For a discriminator alone, pretrain.py trains a generator with new_generator=True.",
+           "discriminator": ""}  # if a part is missing
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
@@ -37,15 +38,14 @@ class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
-    objective: of its pretraining, as from `objective_name`; None: not known, because pretrain.py did not write it.
-    size: the recipe with which it is finetuned.
+    size: the recipe with which it is finetuned.   run: configuration of pretrain.py of a checkpoint; empty for others.
     """
     name: str
     model: nn.Module
     hf_tokenizer: PreTrainedTokenizerBase
     digest: str
-    objective: str | None = None
-    size: str | None = None
+    size: str
+    run: dict
 
     def encoder(self):
         """A copy of the encoder, for one run."""
@@ -83,19 +83,16 @@ def load_pretrained(name, size=None):
             raise UserError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. "
                             f"Choose one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
         name = GOOGLE_MODELS[size]
-    objective = None
     if name.endswith(".pth"):
-        model, part, hf_tokenizer, run = load_with_head(name)
-        objective, trained_as = objective_name(run, [part]), run.get("size")
-        if size not in (None, trained_as):
-            raise UserError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
-        size = trained_as
+        model, _, hf_tokenizer, run = load_with_head(name)
+        if size not in (None, run["size"]):
+            raise UserError(f"{name!r} was pretrained with size={run['size']}, not size={size}. Leave size out.")
+        size = run["size"]
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
-        if size:
-            _check_size(name, model.config, size)
-    check_vocabulary(hf_tokenizer, model, name)
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size or size_of(model.config))
+        _check_size(name, model.config, size)
+        size, run = size or size_of(model.config), {}
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), size, run)
 
 
 def sizes_of(config):
@@ -125,7 +122,8 @@ def _encoder_from_transformers(name):
         raise UserError(f"{name!r} contains two networks. Set "
                         f"pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
-    model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
+    kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
+    model, untrained, hf_tokenizer = _from_transformers(kind, name)
     for weight in untrained:
         if not weight.startswith(_ABOVE_ENCODER):
             raise UserError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the "
@@ -134,15 +132,14 @@ def _encoder_from_transformers(name):
         model = model.base_model
     if any(weight.startswith("pooler.") for weight in untrained):
         model.pooler = None
-    return model, pretrained_tokenizer(name, "Download the model again or choose another one.")
+    return model, hf_tokenizer
 
 
 def _encoder_config(name):
     """The configuration of a folder or a hub id; UserError if it is missing, not an encoder, or has no tokenizer."""
-    places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
-    with as_user_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id "
-                       "such as google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python "
-                       "finetune.py quickstart=True."):
+    with as_user_error(f"Cannot load the model {name!r} from a folder or the hub ({{error}}). Pass a transformers "
+                       "folder, a hub id such as google/electra-small-discriminator, or a checkpoint of pretrain.py; "
+                       "or try python finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise UserError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
@@ -151,11 +148,11 @@ def _encoder_config(name):
 
 
 def _from_transformers(kind, name):
-    """(network in float32, sorted names of its weights that are missing or have another shape) from a folder or a hub
-    id.
+    """(network in float32, sorted names of its weights that are missing or have another shape, its tokenizer) from a
+    folder or a hub id.
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a
-    model never runs.
+    model never runs. Raises UserError also for a tokenizer with tokens for which the network has no embedding.
     """
     with as_user_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
                        "hub, download them again, or choose another model."):
@@ -164,7 +161,14 @@ def _from_transformers(kind, name):
         )
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
     # RoFormer's are computed
-    return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))
+    untrained = sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))
+    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
+    n = network.get_input_embeddings().num_embeddings
+    if max(hf_tokenizer.get_vocab().values()) >= n:
+        raise UserError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
+                        f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
+                        "save the tokenizer of its training in its folder.")
+    return network, untrained, hf_tokenizer
 
 
 def load_with_head(name, part=None):
@@ -187,18 +191,13 @@ def load_with_head(name, part=None):
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
-    network, untrained = _from_transformers(network_class(part, config.model_type), name)
+    network, untrained, hf_tokenizer = _from_transformers(network_class(part, config.model_type), name)
     if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
                         "folder from export_hf or convert_tf, or a hub id such as "
-                        f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
-    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
-    if part == "generator" and hf_tokenizer.mask_token is None:
-        raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
-                        "model in its folder.")
-    check_vocabulary(hf_tokenizer, network, name)
+                        f"google/electra-small-discriminator.{_ADVICE[part]}")
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
@@ -207,21 +206,30 @@ def _one_of(parts, part, name):
     part = part or parts[-1]
     if part not in parts:
         raise UserError(f"{name!r} has no {part}, only a {parts[0]}. Pass a generator and a discriminator of one "
-                        f"training.{_ADVICE if part == 'generator' else ''}")
+                        f"training.{_ADVICE[part]}")
     return part
 
 
-def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
-    """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
+def load_discriminator(name, size, max_length):
+    """The discriminator of a checkpoint, a folder or a hub id.
 
-    make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator
-    alone.
-    Raises UserError for networks that are missing, of another size, too short for max_length tokens, or that were not
-    trained with the parameters that `tying` shares (F24).
+    Raises UserError for one that is missing, of another size, or too short for max_length tokens.
     """
     discriminator = load_with_head(name, "discriminator").network
+    _check_size(name, discriminator.config, size)
+    check_length(discriminator, max_length, repr(name))
+    return discriminator
+
+
+def load_pair(name, size, max_length, tying="embeddings"):
+    """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
+
+    Raises UserError as `load_discriminator`, for a missing generator, and for networks that were not trained with the
+    parameters that `tying` shares (F24).
+    """
+    discriminator = load_discriminator(name, size, max_length)
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
-    generator = make_generator(discriminator) if make_generator else load_with_head(of_generator, "generator").network
+    generator = load_with_head(of_generator, "generator").network
     check_tied_output(generator, name)
     for source, target in shared_modules(generator, discriminator, tying):
         for key, value in target.state_dict().items():
@@ -229,8 +237,6 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
             if not torch.allclose(value, source.state_dict()[key], rtol=.01, atol=1e-4):
                 raise UserError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
                                 f"generator and a discriminator of one run with tying={tying!r}.")
-    _check_size(name, discriminator.config, size)
-    check_length(discriminator, max_length, repr(name))
     return generator, discriminator
 
 
@@ -282,9 +288,9 @@ def load_weights(network, weights, path):
 
 
 def _check_size(name, config, size):
-    """UserError for a model with the shape of another recipe, whose learning rates would be wrong."""
+    """UserError for a model with the shape of another recipe, whose learning rates would be wrong. size: or None."""
     fitting = sizes_of(config)
-    if fitting and size not in fitting:
+    if size and fitting and size not in fitting:
         raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
 
@@ -312,12 +318,3 @@ def _extend(network, first, pieces):
     tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
     for table in tables:  # tied weights occur twice, which changes nothing
         table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])
-
-
-def check_vocabulary(hf_tokenizer, network, name):
-    """UserError if a tokenizer has tokens for which the network has no embedding. name: of the model."""
-    n = network.get_input_embeddings().num_embeddings
-    if max(hf_tokenizer.get_vocab().values()) >= n:
-        raise UserError(f"The tokenizer of {name!r} has {len(hf_tokenizer):,} tokens, but the model has embeddings "
-                        f"for {n:,}. Call model.resize_token_embeddings(len(tokenizer)) and save the model again, or "
-                        "save the tokenizer of its training in its folder.")

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.fast_electra import IGNORED, FastELECTRA
-from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective
+from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective, WeightedLoss
 
 
 class AdversarialModel(FastELECTRA):
@@ -21,7 +21,7 @@ class AdversarialModel(FastELECTRA):
         return output._replace(baseline=self.baseline(self.at_positions.selected[0].detach()).squeeze(-1))
 
 
-class AdversarialLoss(nn.Module):
+class AdversarialLoss(WeightedLoss):
     """ELECTRA's loss, whose generator is trained by REINFORCE to raise the discriminator's loss.
 
     electra: ELECTRALoss.   The value of the generator's term is its cross-entropy, for the log; the gradient is that of
@@ -29,17 +29,13 @@ class AdversarialLoss(nn.Module):
     """
 
     def __init__(self, electra):
-        super().__init__()
+        super().__init__(electra.loss_weights)
         self.electra = electra
 
-    def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        _, losses = self.electra(pred, targ_ids, counts, return_losses=True)
-        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
+    def terms(self, pred, targ_ids, n_slots, n_tokens):
+        _, losses = self.electra(pred, targ_ids, (n_slots, n_tokens), return_losses=True)
         surrogate = self.surrogate(pred) / (n_slots + 1e-6)
-        losses = losses._replace(gen_loss=losses.gen_loss.detach() + surrogate - surrogate.detach())
-        gen_weight, disc_weight = self.electra.loss_weights
-        loss = gen_weight * losses.gen_loss + disc_weight * losses.disc_loss
-        return (loss, losses) if return_losses else loss
+        return losses._replace(gen_loss=losses.gen_loss.detach() + surrogate - surrogate.detach())
 
     def surrogate(self, pred):
         """A sum over the slots whose gradient is that of REINFORCE and of the baseline's loss, ()."""
@@ -59,7 +55,7 @@ class AdversarialLoss(nn.Module):
 
 class Adversarial(Objective):
     name = "adversarial"
-    selected_by = {"objective": "adversarial"}
+    selected_by = "objective", "adversarial"
     unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator")
     continues_pairs = False
     drop_in = AdversarialModel

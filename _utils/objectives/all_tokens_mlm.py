@@ -39,7 +39,7 @@ class AllTokensMLMLoss(SecondNetworkLoss):
 class AllTokensMLM(SecondMLM):
     name = "all_tokens_mlm"
     title = "All-Tokens MLM"
-    selected_by = {"objective": "all_tokens_mlm"}
+    selected_by = "objective", "all_tokens_mlm"
     drop_in = AllTokensMLMModel
     loss = AllTokensMLMLoss
     training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in "

@@ -2,9 +2,9 @@
 
 An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines only what differs:
 
-    selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
-    derive, defaults, check                 values that depend on it, errors before anything is loaded
-    shapes, fresh, trained, fit_vocabulary  the networks that are built, or loaded and continued
+    selected_by, unused, own_keys           the key and its value that select it, keys that it ignores, that are its own
+    implied, defaults, check                values that depend on it, errors before anything is loaded
+    networks, fresh, trained                the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
@@ -19,11 +19,12 @@ Everything else asks the objective, and never for its name.
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from _utils.errors import UserError
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
-from _utils.networks.pretrained import add_tokens, load_pair
+from _utils.networks.pretrained import load_pair
 from _utils.recipes import RECIPES, is_pair, recipe_of
 from _utils.text.vocabulary import load_tokenizer
 
@@ -40,6 +41,26 @@ def smoothing(value):
     return .1 if value is True else float(value)
 
 
+class WeightedLoss(nn.Module):
+    """A loss function with the arguments and results of Pretrain.ipynb's ELECTRALoss: the sum of its terms times
+    `loss_weights`.
+
+    A subclass defines `terms`, which returns them as a NamedTuple. n_slots, n_tokens: of the whole batch.
+    """
+
+    def __init__(self, loss_weights):
+        super().__init__()
+        self.loss_weights = loss_weights
+
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
+        losses = self.terms(pred, targ_ids, n_slots, n_tokens)
+        loss = self.loss_weights[0] * losses[0]
+        for weight, other in zip(self.loss_weights[1:], losses[1:]):
+            loss = loss + weight * other
+        return (loss, losses) if return_losses else loss
+
+
 def base_case(function):
     """Decorator: a function of the notebook becomes the method of its name of every objective without its own."""
     setattr(Objective, function.__name__, function)
@@ -47,22 +68,16 @@ def base_case(function):
 
 
 class Objective:
-    """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `derive` and `defaults`."""
+    """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `defaults`."""
     name = "electra"
-    selected_by = {"objective": "electra"}
+    selected_by = "objective", "electra"
     unused = ()
     own_keys = ()
+    implied = {}  # values of keys that are not set by the user
     disc_weight = None  # the recipe's
     fills_masks = True  # whether an exported masked language model has seen [MASK]
 
     # Configuration
-
-    def is_selected(self, c):
-        return all(c.get(key) == value for key, value in self.selected_by.items())
-
-    def derive(self, c):
-        """The configuration with values that this objective determines; UserError for those that contradict it."""
-        return c
 
     def defaults(self, c):
         """{key: value for None}, once the steps are known."""
@@ -83,18 +98,19 @@ class Objective:
 
     # Networks
 
-    def shapes(self, recipe):
-        """[(part, Network), ...] that are trained, the generator first."""
-        return [("generator", recipe.generator), ("discriminator", recipe.discriminator)]
+    # Those that are trained, the generator first: part, and attribute of the recipe with the Network.
+    networks = (("generator", "generator"), ("discriminator", "discriminator"))
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         """The networks with fresh weights, as transformers initializes them."""
-        recipe, networks = recipe_of(c), []
-        for (part, network), source in zip(self.shapes(recipe), (c.generator, c.discriminator)):
-            config = (read_config(source, vocab_size, pad_token_id) if source
-                      else network.config(vocab_size, pad_token_id, recipe.initializer_range))
-            networks.append(build_network(part, config))
-        return networks
+        recipe, built = recipe_of(c), []
+        for (part, shape), source in zip(self.networks, (c.generator, c.discriminator)):
+            if source:
+                config = read_config(source, vocab_size, pad_token_id)
+            else:
+                config = getattr(recipe, shape).config(vocab_size, pad_token_id, recipe.initializer_range)
+            built.append(build_network(part, config))
+        return built
 
     def trained(self, c):
         """The trained networks to continue from; None for fresh ones.
@@ -115,15 +131,6 @@ class Objective:
 
     def load_pair(self, c):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
-
-    def adds_tokens(self, c):
-        """Whether the vocabulary is that of trained networks with more tokens."""
-        return is_pair(c.initial_weights) and c.vocab != c.initial_weights
-
-    def fit_vocabulary(self, c, networks, hf_tokenizer):
-        """Prepare trained networks for the tokenizer of the run."""
-        if self.adds_tokens(c):
-            add_tokens(networks, load_tokenizer(c.initial_weights), hf_tokenizer)
 
     # Training
 

@@ -30,7 +30,8 @@ class DisentangledModel(FastELECTRA):
 
 
 class Disentangled(Objective):
-    selected_by, drop_in = {"tying": "disentangled"}, DisentangledModel
+    selected_by = "tying", "disentangled"
+    drop_in = DisentangledModel
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         generator, discriminator = super().fresh(c, vocab_size, pad_token_id)

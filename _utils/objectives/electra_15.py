@@ -20,7 +20,7 @@ class ELECTRA15Model(MaskedPositionsOnly, FastELECTRA):
 
 class ELECTRA15(Objective):
     name = "electra_15"
-    selected_by = {"objective": "electra_15"}
+    selected_by = "objective", "electra_15"
     unused = ("uniform_generator",)
     continues_pairs = False
     drop_in = ELECTRA15Model

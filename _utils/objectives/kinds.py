@@ -13,7 +13,6 @@ from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator
 from _utils.recipes import forward_flops
-from _utils.runs.checkpoints import objective_name
 
 ELECTRA = Objective()
 OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
@@ -22,8 +21,10 @@ NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by) 
 
 
 def objective_of(c):
-    """The Objective of a configuration. Keys that select another one than ELECTRA go first."""
-    return next((one for one in OBJECTIVES[1:] if one.is_selected(c)), ELECTRA)
+    """The Objective of a configuration, or of that of a checkpoint. Keys that select another one than ELECTRA go
+    first.
+    """
+    return next((one for one in OBJECTIVES[1:] if one.selected_by in c.items()), ELECTRA)
 
 
 def default_name(recipe, has_discriminator=False):
@@ -32,16 +33,16 @@ def default_name(recipe, has_discriminator=False):
 
 
 def named(name):
-    """The Objective that is recorded under a name; None for an unknown one."""
-    return next((one for one in OBJECTIVES if one.name == name), None)
+    """The Objective that is recorded under a name; ELECTRA for an unknown one."""
+    return next((one for one in OBJECTIVES if one.name == name), ELECTRA)
 
 
 def conflicting_keys(c, objective):
     """Keys that the objective of a configuration does not use, or that select another one."""
-    others = [other for other in OBJECTIVES[1:] if other is not objective]
     unused = [key for key in objective.unused if key in c.overridden]
+    others = [other for other in OBJECTIVES[1:] if other is not objective]
     of_others = [key for other in others for key in other.own_keys if c[key]]
-    selecting = [key for other in others if other.is_selected(c) for key in other.selected_by]
+    selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]
     return unused + of_others + selecting
 
 
@@ -59,8 +60,8 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
 
 def check_fills_masks(name, loaded):
     """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
-    objective = named(objective_name(loaded.run, [loaded.part]))
-    if objective and not objective.fills_masks:
+    objective = objective_of(loaded.run)
+    if not objective.fills_masks:
         raise UserError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "
                         "discriminator.")

@@ -6,17 +6,13 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from _utils.networks.fast_electra import FastMaskedLM
-from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective, smoothing
+from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective, WeightedLoss, smoothing
 
 
-def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
-    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by
-    `n_slots`, ().
-    """
-    logits = pred.mlm_gen_logits if logits is None else logits
+def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
+    """Cross-entropy of `logits` (M, V), summed over the used slots of `pred` and divided by `n_slots`, ()."""
     nll = F.cross_entropy(logits.float(), pred.at_slots(targ_ids), reduction="none", label_smoothing=smooth)
     return nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
 
@@ -26,34 +22,29 @@ class GeneratorLoss(NamedTuple):
     gen_loss: torch.Tensor
 
 
-class MaskedLMLoss(nn.Module):
+class MaskedLMLoss(WeightedLoss):
     """gen_weight * the cross-entropy at the masked positions."""
 
     def __init__(self, gen_label_smooth=False, gen_weight=1.):
-        super().__init__()
-        self.gen_smooth, self.gen_weight = smoothing(gen_label_smooth), gen_weight
+        super().__init__((gen_weight,))
+        self.gen_smooth = smoothing(gen_label_smooth)
 
-    def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
-        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-        loss = self.gen_weight * gen_loss
-        return (loss, GeneratorLoss(gen_loss)) if return_losses else loss
+    def terms(self, pred, targ_ids, n_slots, n_tokens):
+        return GeneratorLoss(masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth))
 
 
 class MaskedLM(Objective):
     name = "mlm"
-    selected_by = {"objective": "mlm"}
+    selected_by = "objective", "mlm"
     unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
               *GENERATOR_KEYS)
     continues_pairs = False
+    networks = (("generator", "encoder"),)
     title, finetuned, network_key = "masked language model", "generator", "generator"
     training = {"generator": MASKED_LM}
 
     def check(self, c):
         pass  # every recipe has an encoder
-
-    def shapes(self, recipe):
-        return [("generator", recipe.encoder)]
 
     def make_model(self, c, networks, hf_tokenizer, n_slots=None):
         return FastMaskedLM(*networks, hf_tokenizer, n_slots)

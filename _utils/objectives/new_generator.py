@@ -1,15 +1,13 @@
 """A new generator for a trained discriminator, which stays as it is, to continue their training afterwards."""
-from functools import partial
-
 from _utils.errors import UserError
 from _utils.networks.build import build_network, shared_modules
-from _utils.networks.pretrained import load_pair
+from _utils.networks.pretrained import load_discriminator
 from _utils.objectives.base import Objective
 from _utils.recipes import is_pair, recipe_of
 
 
 class NewGenerator(Objective):
-    selected_by = {"new_generator": True}
+    selected_by = "new_generator", True
     pair_lr_divisor = 1
     of_pair = ("generator", "discriminator")  # a new generator may have another size than the recipe's
 
@@ -24,7 +22,8 @@ class NewGenerator(Objective):
                             f"vocab={c.vocab!r} contradicts. Remove vocab.")
 
     def load_pair(self, c):
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying, make_generator=partial(fresh_generator, c))
+        discriminator = load_discriminator(c.initial_weights, c.size, c.max_length)
+        return fresh_generator(c, discriminator), discriminator
 
 
 def fresh_generator(c, discriminator):

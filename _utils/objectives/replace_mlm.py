@@ -16,13 +16,13 @@ class ReplaceMLMLoss(SecondNetworkLoss):
 
     def second_loss(self, pred, targ_ids, n_tokens):
         n_slots = n_tokens  # from `counts` of the model
-        return masked_lm_loss(pred, targ_ids, n_slots, logits=pred.mlm_logits)
+        return masked_lm_loss(pred.mlm_logits, pred, targ_ids, n_slots)
 
 
 class ReplaceMLM(SecondMLM):
     name = "replace_mlm"
     title = "Replace MLM"
-    selected_by = {"objective": "replace_mlm"}
+    selected_by = "objective", "replace_mlm"
     drop_in = ReplaceMLMModel
     loss = ReplaceMLMLoss
     training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "

@@ -3,11 +3,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.faster_layers import GatheredPositions
-from _utils.objectives.base import Objective, smoothing
+from _utils.objectives.base import Objective, WeightedLoss, smoothing
 from _utils.objectives.mlm import masked_lm_loss
 
 
@@ -35,19 +34,16 @@ class TwoLosses(NamedTuple):
     second_mlm_loss: torch.Tensor
 
 
-class SecondNetworkLoss(nn.Module):
+class SecondNetworkLoss(WeightedLoss):
     """loss_weights[0] * masked_lm_loss of the generator + loss_weights[1] * `second_loss`, which subclasses define."""
 
     def __init__(self, loss_weights=(1., 1.), gen_label_smooth=False):
-        super().__init__()
-        self.loss_weights, self.gen_smooth = loss_weights, smoothing(gen_label_smooth)
+        super().__init__(loss_weights)
+        self.gen_smooth = smoothing(gen_label_smooth)
 
-    def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
-        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-        second_loss = self.second_loss(pred, targ_ids, n_tokens)
-        loss = self.loss_weights[0] * gen_loss + self.loss_weights[1] * second_loss
-        return (loss, TwoLosses(gen_loss, second_loss)) if return_losses else loss
+    def terms(self, pred, targ_ids, n_slots, n_tokens):
+        gen_loss = masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth)
+        return TwoLosses(gen_loss, self.second_loss(pred, targ_ids, n_tokens))
 
 
 class SecondMLM(Objective):
@@ -58,10 +54,8 @@ class SecondMLM(Objective):
     disc_weight = 1.  # its loss is as large as the generator's
     fills_masks = False
     continues_pairs = False
+    networks = (("generator", "generator"), ("generator", "discriminator"))
     finetuned = "generator"
-
-    def shapes(self, recipe):
-        return [("generator", recipe.generator), ("generator", recipe.discriminator)]
 
     def predicted(self, mask_prob):
         return mask_prob + self.second_share(mask_prob)

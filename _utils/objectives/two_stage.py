@@ -10,31 +10,29 @@ from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
-from _utils.runs.checkpoints import check_same_vocabulary, is_finished
+from _utils.runs.checkpoints import is_finished
 from _utils.runs.log import RunFolder
 
 
 class TwoStage(Objective):
     name = "two_stage"
-    selected_by = {"objective": "two_stage"}
+    selected_by = "objective", "two_stage"
     unused = ("generator", "discriminator", "initial_weights", "gen_weight", *GENERATOR_KEYS)
     own_keys = ("two_stage_steps",)
+    implied = {"tying": "none"}
     continues_pairs = False
     has_first_stage = True
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} in two stages, after its generator",
                 "generator": f"{AS_GENERATOR} in two stages, before its discriminator"}
-
-    def derive(self, c):
-        if c.minutes:
-            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
-                            f"objective={self.name}. Leave out one of them.")
-        return c.unless_given({"tying": "none"})
 
     def defaults(self, c):
         return super().defaults(c) | {"two_stage_steps": max(1, (c.steps or 0) // 2)}
 
     def check(self, c):
         super().check(c)
+        if c.minutes:
+            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
+                            f"objective={self.name}. Leave out one of them.")
         if c.two_stage_steps >= c.steps:
             raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 
@@ -50,16 +48,11 @@ class TwoStage(Objective):
         torch.cuda.empty_cache()  # the second stage measures the free memory
         processes.wait()  # until the main process has saved the generator
         rest, generator = c.steps - steps, str(RunFolder(name, c.seed).milestone(100.))
-        return c.copy_with({"initial_weights": generator, "steps": rest, "warmup_steps": warmup(rest)})
+        return c.copy_with({"initial_weights": generator, "vocab": generator, "steps": rest,
+                            "warmup_steps": warmup(rest)})
 
-    def trained(self, c):
+    def load_pair(self, c):
         return second_stage_pair(c.initial_weights)
-
-    def adds_tokens(self, c):
-        return False
-
-    def fit_vocabulary(self, c, networks, hf_tokenizer):
-        check_same_vocabulary(c.initial_weights, hf_tokenizer)
 
     def first_stage_flops(self, c, per_token):
         return c.two_stage_steps * per_token("mlm")

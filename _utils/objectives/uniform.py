@@ -19,7 +19,7 @@ class UniformModel(FastELECTRA):
 
 class UniformGenerator(Objective):
     name = "uniform_generator"
-    selected_by = {"uniform_generator": True}
+    selected_by = "uniform_generator", True
     continues_pairs = False
     drop_in = UniformModel
     training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "

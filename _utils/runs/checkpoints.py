@@ -126,17 +126,6 @@ def load_pretraining_checkpoint(path):
     return checkpoint
 
 
-def objective_name(run, parts):
-    """The name of the objective of a run, for which _utils/objectives/kinds.py has the Objective.
-
-    run: configuration of pretrain.py, or Google's hparams; that of electra_pytorch has no objective.
-    parts: networks in its checkpoints.
-    """
-    if run.get("uniform_generator"):
-        return "uniform_generator"
-    return run.get("objective") or ("electra" if "discriminator" in parts else "mlm")
-
-
 def is_pretrained(content):
     """Whether the content of a checkpoint is that of pretrain.py: with a generator, a discriminator, or both."""
     return has_keys(content, _PRETRAINING_KEYS) and not {"generator_config", "discriminator_config"}.isdisjoint(content)
@@ -255,17 +244,14 @@ def resume(config, run):
 
 
 def is_finished(config, run):
-    """Whether a RunFolder is complete and its checkpoints to resume from are gone or damaged: its last milestone is
-    left.
+    """Whether a RunFolder is complete and its checkpoints to resume from were deleted: its last milestone is left.
 
     Raises UserError if it was trained with another configuration.
     """
-    if not config.resume or not run.milestone(100.).exists():
+    milestone = run.milestone(100.)
+    if not config.resume or not milestone.exists() or any(run.folder.glob("resume*.pth")):
         return False
-    with contextlib.suppress(DamagedCheckpoint):
-        if find_resume_checkpoint(run.folder):
-            return False
-    _with_choices_of(load_checkpoint(run.milestone(100.), mmap=True)["config"], config, run)
+    _with_choices_of(load_checkpoint(milestone, mmap=True)["config"], config, run)
     return True
 
 
@@ -274,10 +260,8 @@ def _with_choices_of(original, config, run):
 
     UserError for settings that must not differ.
     """
-    # A key that is newer than the run had its default.
-    original = {name: key.default for name, key in config.known.items()} | original
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
-    is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
+    is_same_kind = str(config["device"])[:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
     config = config.with_defaults({key: original[key] for key in chosen})
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
@@ -287,10 +271,3 @@ def _with_choices_of(original, config, run):
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
                         f"resume it, {OTHERWISE}")
     return config
-
-
-def check_same_vocabulary(path, hf_tokenizer):
-    """Raise UserError if a pretraining checkpoint has another vocabulary than the tokenizer."""
-    if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
-        raise UserError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
-                        f"the text, the text; {OTHERWISE}")

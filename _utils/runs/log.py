@@ -44,7 +44,7 @@ def wandb(run_name, folder, config, step):
     """Weights & Biases. Without an account, set WANDB_MODE=offline."""
     import wandb
     kept = folder / "wandb_id"
-    if step is None or not kept.exists():
+    if not kept.exists():
         kept.write_text(uuid.uuid4().hex)
     run = wandb.init(
         project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow"
@@ -71,11 +71,11 @@ class RunLog:
     for a new run, whose folder must not exist.
     """
 
-    def __init__(self, run_name, folder, config, facts=None, checkpoint=None):
+    def __init__(self, run_name, folder, config, facts=(), checkpoint=None):
         self.path = folder / "metrics.jsonl"
         if checkpoint is None:
             folder.mkdir(parents=True)
-            made_by = {"config": config, "facts": facts or {}, "versions": versions()}
+            made_by = {"config": config, "facts": dict(facts), "versions": versions()}
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         else:
             with open(self.path, "ab") as file:
@@ -136,8 +136,6 @@ class RunFolder:
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
-        for left in self.folder.glob("*.unfinished"):  # by a process that was killed while it saved for the first time
-            left.unlink()
         milestones = (path for path in self.root.glob("*%.pth") if path.stem.rpartition("_")[0] == self.name)
         files = [*filter(Path.exists, [self.folder]), *milestones]
         if files:

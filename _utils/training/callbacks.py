@@ -70,15 +70,15 @@ class Schedule(Callback):
 class TrainingRecorder(Callback):
     """Logs, evaluates, saves and stops after a step of pretraining, in the order of `after_batch`.
 
-    steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends;
-    None: `steps`.
     It logs a row of metrics every steps / 200 steps, but at least every 100th.
+    steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends.
+    signals: StopSignals.
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
     milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
     folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes`
     (0: with each row of metrics), and before a stop; None: not saved.   must_match: what a resumed run must share, to
     be saved with it.
-    signals: StopSignals, or None.   checkpoint: what an earlier process saved, to resume from; None starts at step 0.
+    checkpoint: what an earlier process saved, to resume from; None starts at step 0.
     """
     order = 10
 
@@ -86,19 +86,18 @@ class TrainingRecorder(Callback):
         self,
         steps,
         tokens_per_step,
-        last_step=None,
+        last_step,
+        signals,
         log=None,
         milestones=(),
         save_milestone=None,
         folder=None,
         must_match=None,
         save_minutes=10.0,
-        signals=None,
         checkpoint=None,
     ):
-        store_attr(but="last_step,save_minutes")
-        # every: steps between two rows of metrics
-        self.last_step, self.every = last_step or steps, max(1, min(100, steps // 200))
+        store_attr(but="save_minutes")
+        self.every = max(1, min(100, steps // 200))  # steps between two rows of metrics
         self.save_seconds, self.bar = 60 * save_minutes, None
 
     def before_fit(self):
@@ -133,7 +132,7 @@ class TrainingRecorder(Callback):
             self.compare_weights()
             if self.log:
                 self.reach_milestone(step)
-        stops = self.learn.processes.stop_asked(bool(self.signals and self.signals.asked), step)
+        stops = self.learn.processes.stop_asked(self.signals.asked is not None, step)
         is_due = time.monotonic() - self.saved >= self.save_seconds if self.save_seconds else ends_interval
         if self.log and (is_due or step in self.milestones or stops):
             self.save()
@@ -282,10 +281,8 @@ class TrainingRecorder(Callback):
         learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
         self.skipped.copy_(interval["skipped"])
-        metrics = learn.train_metrics.state
-        # Summed over the processes later, so only one may have it. Code that was changed may compute other metrics.
-        if self.log and interval["metrics"].shape == metrics.shape:
-            metrics.copy_(interval["metrics"])
+        if self.log:  # summed over the processes later, so only one may have it
+            learn.train_metrics.state.copy_(interval["metrics"])
             self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
             self.waited = interval["waited"]
 

@@ -33,16 +33,12 @@ class CompiledStep(Callback):
         self.with_update, self.is_ready = with_update, False
 
     def before_batch(self):
-        self.prepare(self.xb)
-
-    def prepare(self, batch):
-        """Compile and capture the step, unless that is done. batch: one batch of the training, on the device."""
         if self.is_ready:
             return
         self.is_ready = True
         compile_step(self.learn)
         if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
-            capture_step(self.learn, batch, self.with_update)
+            capture_step(self.learn, self.xb, self.with_update)
 
 
 def keep_compiled(folder):
@@ -85,7 +81,7 @@ def capture_step(learn, batch, with_update=True):
     batch: one batch of the training, on the device.   with_update: capture the update, too.   Raises UserError if it
     fails.
     """
-    batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
+    learn.xb = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
     for group in learn.opt.opt.param_groups:
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
@@ -97,12 +93,13 @@ def capture_step(learn, batch, with_update=True):
         # One stream for both: autograd remembers the stream on which it first saw a parameter, and warns if gradients
         # come from another.
         stream = torch.cuda.Stream()
-        warm_up(learn, batch, stream)
+        warm_up(learn, stream)
         pool = torch.cuda.graph_pool_handle()
         for name in ("masks", "accumulate", "update")[:3 if with_update else 2]:
             setattr(learn, name, CapturedFunction(getattr(learn, name), pool, stream))
-        trial_step(learn, batch)
+        learn._do_one_batch()
         torch.cuda.synchronize()
+    learn.xb = batch
     if with_update:
         learn.update.before = partial(fill_rates, rates, learn.opt.opt)
 
@@ -113,24 +110,13 @@ def fill_rates(rates, optimizer):
         rate.fill_(group["lr"])
 
 
-def warm_up(learn, batch, stream):
+def warm_up(learn, stream):
     """Steps on a side stream, as CUDA graphs require: compilers, libraries and optimizer allocate what they keep."""
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         for _ in range(3):
-            trial_step(learn, batch)
+            learn._do_one_batch()
     torch.cuda.synchronize()
-
-
-def trial_step(learn, batch):
-    """A step as a PretrainingLearner takes it in all processes, without callbacks. batch: one batch of the training, on
-    the device.
-    """
-    masked, counts = learn.masks(*batch)
-    for _, micro_batch in learn.processes.own(learn.micro_batches(masked)):
-        learn.accumulate(*micro_batch, *counts)
-    learn.processes.sum(learn.gradients.flat)
-    learn.update()
 
 
 @contextlib.contextmanager
@@ -183,18 +169,19 @@ class CapturedFunction:
 
 
 def seconds_per_step(learn, batch):
-    """Mean seconds of a step of a PretrainingLearner that is compiled and captured, if it is to be. batch: as for
-    `trial_step`.
+    """Mean seconds of a step of a PretrainingLearner that is compiled and captured, if it is to be. batch: one batch of
+    the training, on the device.
 
     All processes must call it together.
     """
+    learn.train_iter, learn.xb = 0, batch
     if hasattr(learn, "compiled_step"):
-        learn.compiled_step.prepare(batch)
+        learn.compiled_step.before_batch()
 
     def seconds(n):
         started = time.perf_counter()
         for _ in range(n):
-            trial_step(learn, batch)
+            learn._do_one_batch()
         if learn.device.type == "cuda":
             torch.cuda.synchronize()
         return (time.perf_counter() - started) / n

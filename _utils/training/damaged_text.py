@@ -66,7 +66,7 @@ def ranked_below(network, hf_tokenizer, pairs):
 
 def evenly(rows):
     """At most _ROWS of a list, evenly spaced."""
-    return rows[::-(-len(rows) // _ROWS)] if rows else rows
+    return rows[::max(1, -(-len(rows) // _ROWS))]
 
 
 def padded(rows, hf_tokenizer):

@@ -2,7 +2,6 @@
 import ctypes
 import math
 import os
-import re
 import sys
 from functools import cache
 
@@ -32,32 +31,13 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 def choose_device(device):
-    """The torch.device of a configuration; None: the first GPU, else the CPU.
+    """The torch.device of a configuration, with its index; None: the first GPU, else the CPU.
 
-    Raises UserError if the device does not exist.
+    Raises UserError if the device does not exist, or if PyTorch was built without kernels for this GPU.
     """
-    with as_user_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device "
-                       "out, or set device=cpu."):
-        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if chosen.type == "cpu":
-            return chosen
-        chosen = torch.device("cuda", chosen.index or 0)  # torch.cuda.set_device needs the index
-        range(torch.cuda.device_count())[chosen.index]  # raises IndexError
-    _check_kernels(chosen)
-    return chosen
-
-
-def _check_kernels(device):
-    """Raise UserError if PyTorch was built without kernels for this GPU.
-
-    Those of sm_86 run on compute capability 8.6 and 8.9; compute_86 is code that the driver compiles for every later
-    GPU.
-    """
-    (major, minor), built_for = torch.cuda.get_device_capability(device), " ".join(torch.cuda.get_arch_list())
-    ptx = [version for version in re.findall(r"compute_(\d+)", built_for) if int(version) <= 10 * major + minor]
-    if not ptx and not re.search(rf"sm_{major}[0-{minor}]|gfx", built_for):  # gfx: AMD's, which are not checked
-        raise UserError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is "
-                        f"{major}.{minor} (but for {built_for}). Install another build of PyTorch, or set device=cpu.")
+    with as_user_error(f"Cannot use the device {device!r} ({{error}}). {torch.cuda.device_count()} GPUs are "
+                       "available. Choose another one, install a build of PyTorch for this GPU, or set device=cpu."):
+        return torch.ones(1, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
 
 
 def has_on_cpu(precision):

@@ -137,20 +137,20 @@ class Gradients:
         """
         used = [(p, leaf) for p, leaf, gradient in zip(self.parameters, self.leaves, gradients) if gradient is not None]
         self.n_half, used = sum(p is not leaf for p, leaf in used), [p for p, _ in used]
-        self.flat, self.views = flat_like(used)
+        self.flat, self.views = flat_like(used, used[0].dtype)
         if self.n_half:
             self.flat_half, self.half_views = flat_like(used[:self.n_half], self.half.dtype)
         for p, view in zip(used, self.views):
             p.grad = view
 
 
-def flat_like(tensors, dtype=None):
+def flat_like(tensors, dtype):
     """(zeros in one dimension, views of them with the shapes and strides of some tensors, one after the other).
 
     Each view begins at a multiple of 16 bytes, as the fastest loads and stores of a GPU require.
     """
     sizes = [-(-tensor.numel() // 8) * 8 for tensor in tensors]  # of 2 or 4 bytes
-    flat = torch.zeros(sum(sizes), dtype=dtype or tensors[0].dtype, device=tensors[0].device)
+    flat = torch.zeros(sum(sizes), dtype=dtype, device=tensors[0].device)
     offsets = itertools.accumulate(sizes, initial=0)
     return flat, [flat.as_strided(tensor.shape, tensor.stride(), offset) for tensor, offset in zip(tensors, offsets)]
 

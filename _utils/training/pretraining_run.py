@@ -10,8 +10,10 @@ from _utils import plots
 from _utils.config import continued_steps, with_schedule
 from _utils.errors import UserError
 from _utils.networks.build import count_parameters
+from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
+from _utils.recipes import is_pair
 from _utils.runs.checkpoints import (
     OTHERWISE,
     check_writable,
@@ -72,7 +74,7 @@ def prepare_data(c):
     """
     check_sources(c.datas, "datasets", c.encoding)
     corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
-    if objective_of(c).adds_tokens(c):
+    if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
@@ -115,8 +117,7 @@ class PretrainingRun:
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
-        # With the steps and the micro-batch of an earlier start.
-        self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
+        self.c, self.checkpoint = resume(c.copy_with({"device": str(device)}), self.run_folder)
         check_writable("datasets", self.run_folder.folder)
         if c.compile:
             check_compiler()
@@ -129,20 +130,21 @@ class PretrainingRun:
         self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
-        """Lock the run, find the checkpoint to resume from, and move the data to the device. Returns the configuration.
+        """Lock the run, fit trained networks to its vocabulary, and move the data to the device. Returns the
+        configuration.
 
-        What it leaves to the hardware is chosen, except for steps=None with `minutes`, which `training` replaces.
+        What it leaves to the text and the hardware is chosen, except for steps=None with `minutes`, which `training`
+        replaces.
         """
-        objective_of(self.c).fit_vocabulary(self.c, self.networks, hf_tokenizer)
         if self.processes.is_main:
             self.stack.enter_context(locked(self.run_folder.folder))
-        # Again, because another process may have trained the run in the meantime.
-        c, self.checkpoint = resume(self.c, self.run_folder)
-        if not (c.steps or c.minutes):  # after `resume`, because a changed text must not change the steps of a run
+        c, self.hf_tokenizer = self.c, hf_tokenizer
+        if self.networks:
+            add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
+        if not (c.steps or c.minutes):
             c = with_schedule(c, continued_steps(c, len(dls.train_ds)))
         dls.to(torch.device(c.device))
         self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
-        self.hf_tokenizer = hf_tokenizer
         return self.c
 
     @contextmanager
@@ -175,13 +177,13 @@ class PretrainingRun:
                 c.steps,
                 c.bs * c.max_length,
                 last_step,
+                signals,
                 log=log,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
                 save_milestone=lambda percent: self.save_milestone(learn, percent),
                 folder=self.run_folder.folder,
                 must_match=must_match,
                 save_minutes=c.save_minutes,
-                signals=signals,
                 checkpoint=self.checkpoint,
             )
             with closing(training_recorder):
@@ -223,16 +225,16 @@ class PretrainingRun:
         files = learn.dls.train_ds.hf_dset.cache_files  # examples_<key of the text>_<number>_of_<number>.arrow
         text = sorted({Path(file["filename"]).stem.split("_")[1] for file in files})
         data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
-        code = code_key(self.script)
+        here = {"config": self.c.as_data(), "data": data, "code": code_key(self.script)}
         if not checkpoint:
-            return {"config": self.c.as_data(), "data": data, "code": code}
-        if changed := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
+            return here
+        if changed := [name for name, value in data.items() if checkpoint["data"][name] != value]:
             raise UserError(f"The {' and the '.join(changed)} changed since the run in {str(folder)!r} was started. "
                             f"Restore what was there, {OTHERWISE}")
-        if checkpoint["code"] != code:
+        if checkpoint["code"] != here["code"]:
             print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps "
                   f"were not all trained with the same code. To train all of them with the present code, {OTHERWISE}")
-        return {"config": self.c.as_data(), "data": data, "code": checkpoint["code"]}
+        return here | {"code": checkpoint["code"]}
 
 
 def step_callbacks(c):
@@ -289,8 +291,8 @@ def print_summary(c, run_folder, learn, entropy, first_step):
         return
     n, n_held_out = len(learn.dls.train_ds), sum(len(loader.dataset) for loader in learn.dls.loaders[1:])
     name = f"Resuming the run {run_folder.name} after step {first_step:,}" if first_step else run_folder.name
-    usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
-    keys = {**usual, **objective_of(c).selected_by}
+    usual = dict([ELECTRA.selected_by], masking="bernoulli", initial_weights="huggingface")
+    keys = dict.fromkeys([*usual, objective_of(c).selected_by[0]])
     differing = "".join(f", {key}={c[key]}" for key in keys if c[key] != usual.get(key))
     print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
           f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "

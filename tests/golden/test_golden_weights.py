@@ -13,7 +13,8 @@ from recorded import GOLDEN, recorded
 from transformers import AutoModel, AutoTokenizer
 
 from _utils.commands.convert_tf import convert, convert_tf
-from _utils.commands.tf_checkpoint import Variable
+from _utils.commands.tf_checkpoint import Variable, open_variables
+from _utils.errors import UserError
 from _utils.networks.build import PARTS, build_network
 from _utils.recipes import RECIPES
 from _utils.text.vocabulary import SPECIAL_TOKENS
@@ -102,6 +103,15 @@ def test_sizes_follow_from_shapes_with_heads_of_size_64(monkeypatch, part):
     found = convert("small", part)[0].config
     assert found.to_dict() == build_network(part, getattr(RECIPES["small"], part).config(30522)).config.to_dict()
     assert found.num_attention_heads == (1 if part == "generator" else 4)
+
+
+@pytest.mark.parametrize("missing", ["discriminator_predictions/dense/kernel", "electra/embeddings/word_embeddings"])
+def test_a_variable_that_a_checkpoint_lacks_is_named(monkeypatch, missing):
+    variables = open_variables(PREFIX)
+    del variables[missing]
+    monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
+    with pytest.raises(UserError, match=f"discriminator.* '{missing}'.*--part"):
+        convert(PREFIX, "discriminator", MICRO)
 
 
 @pytest.mark.parametrize("part", PARTS)

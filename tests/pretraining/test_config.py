@@ -152,7 +152,6 @@ def test_values_that_are_not_set_follow_from_recipe_and_quickstart(arguments, ex
 
 # {arguments: fragments of the message}
 CONTRADICTIONS = {
-    "micro_batch=32 bs=16": "micro_batch=32 bs=16",
     "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",
     "steps=100 minutes=10": "steps=100 minutes=10",
     "steps=100 stop_at=101": "stop_at=101 steps=100",

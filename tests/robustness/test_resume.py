@@ -29,7 +29,7 @@ class SendSignal(Callback):
     def __init__(self, step, number):
         self.step, self.number = step, number
 
-    def before_step(self):
+    def before_batch(self):
         if self.learn.train_iter == self.step:
             self.step = None
             os.kill(os.getpid(), self.number)

@@ -19,7 +19,7 @@ from _utils.networks import check_tied_output, inputs_of, load_with_head, replac
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
-from _utils.text import evenly_spaced, open_examples, split_held_out
+from _utils.text import evenly_spaced, split_held_out
 from _utils.training import choose_device
 from _utils.training.pretraining_run import prepare_data
 
@@ -104,7 +104,7 @@ def examples_of(c, held_out, rows):
 
     UserError for too little text.
     """
-    prepared = map(open_examples, prepare_data(c)[1])
+    _, prepared = prepare_data(c)
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):

@@ -7,9 +7,7 @@ import json
 import lzma
 import os
 import re
-from collections import defaultdict
 from functools import partial
-from pathlib import Path
 
 import huggingface_hub
 import pyarrow
@@ -90,76 +88,47 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarr
 
 
 def find_files(pattern):
-    """Return (text files, notice) of a file name, a folder with all visible folders in it, or a glob.
+    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
+    their paths.
 
-    The files are sorted by the parts of their paths. The notice names other files in the folder or glob, with the
-    reasons; it is empty if there are none.
-    Raises UserError if there are no text files, or if a folder cannot be listed.
+    Prints which other files it skips. Raises UserError if there are no text files, or if a folder cannot be listed.
     """
-    if os.path.isfile(pattern):  # its name may contain glob characters
-        candidates = [(pattern, None)]
-    else:
-        candidates = _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
-    by_reason, notice = defaultdict(list), ""
     with reading(pattern):
-        for path, reason in candidates:
-            if not format_of(path):
-                reason = reason or "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
-            elif not os.path.isfile(path):
-                reason = reason or "not a file"  # for example a broken link
-            by_reason[reason].append(path)
-    files = by_reason.pop(None, [])
-    if by_reason:
-        n = sum(map(len, by_reason.values()))
-        skipped = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in by_reason.items()]
-        notice = f"Skipped {n:,} of {n + len(files):,} files in {pattern}: {'; '.join(skipped)}."
+        paths = _paths(pattern)
+    files = [path for path in paths if format_of(path) and os.path.isfile(path)]
+    skipped, notice = sorted({*paths} - {*files}), ""
+    if skipped:
+        names = ", ".join(skipped[:5]) + (" ..." if len(skipped) > 5 else "")
+        notice = (f"Skipped {len(skipped):,} of {len(paths):,} files in {pattern}, which are not files named .txt, "
+                  f".jsonl, .parquet or wiki_NN, also compressed: {names}")
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
                         f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}. {notice}".strip())
-    return sorted(files, key=lambda path: path.replace(os.sep, "\0")), notice
+    if notice:
+        print(notice)
+    return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 
-def _shortened(paths, pattern):
-    """Return up to five of the paths in a folder or glob, and the number of others."""
-    names = [os.path.relpath(path, pattern) if os.path.isdir(pattern) else path for path in sorted(paths)]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+def _paths(pattern):
+    """Return the visible paths that a file name, folder or glob stands for."""
+    if os.path.isfile(pattern):  # its name may contain glob characters
+        return [str(pattern)]
+    if os.path.isdir(pattern):
+        return list(_walk(pattern))
+    paths = glob.glob(str(pattern), recursive=True)
+    return {*paths} - {os.path.dirname(path) for path in paths}  # without folders whose files it matches too
 
 
 def _walk(folder):
-    """Yield (path, reason why it is not read, or None) of all files below a folder, except for hidden ones that are not
-    text.
-
-    Raises OSError if a visible folder cannot be listed: its text would be missing.
-    """
-    def is_hidden(path):
-        return any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
-
+    """Yield all visible files and links below a folder. Raises OSError for a folder that cannot be listed."""
     def fail(error):
-        if not is_hidden(error.filename):
-            raise error
+        raise error
 
-    for root, folders, names in os.walk(folder, onerror=fail):  # without following links, which could be cycles
-        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-        for name in [*links, *names]:
-            path = os.path.join(root, name)
-            if not is_hidden(path):
-                yield path, "link to a folder" if name in links else None
-            elif format_of(name):
-                yield path, "hidden"
-
-
-def _glob(pattern):
-    """Yield (path, reason why it is not read, or None) of the paths that a glob matches, except for folders of which
-    it matches files.
-    """
-    paths = glob.glob(str(pattern), recursive=True)
-    parents = {parent for path in paths for parent in map(str, Path(path).parents)}
-    for path in paths:
-        if not os.path.isdir(path):
-            yield path, None
-        elif str(Path(path)) not in parents:
-            yield path, "folder; a pattern such as **/*.txt includes its files"
+    for root, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]  # not followed: may be cycles
+        yield from (os.path.join(root, name) for name in [*links, *names] if not name.startswith("."))
 
 
 def format_of(path):

@@ -19,7 +19,7 @@ from _utils.networks import check_tied_output, inputs_of, load_with_head, replac
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
-from _utils.text import evenly_spaced, split_held_out
+from _utils.text import split_held_out
 from _utils.training import choose_device
 from _utils.training.pretraining_run import prepare_data
 
@@ -111,7 +111,7 @@ def examples_of(c, held_out, rows):
         raise UserError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
                         "20, none are held out. Change --rows, add text, or pass --all if no discriminator was "
                         "trained on it.")
-    return evenly_spaced(examples, rows)
+    return examples.select(np.arange(rows) * len(examples) // rows)  # evenly spaced
 
 
 @torch.inference_mode()

@@ -53,11 +53,6 @@ def split_held_out(examples):
         for part in (training, held_out))
 
 
-def evenly_spaced(examples, n):
-    """Return n evenly spaced ones of the examples, in their order. n: at most their number."""
-    return examples.select(np.arange(n) * len(examples) // n)
-
-
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
 _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
 

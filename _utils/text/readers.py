@@ -94,30 +94,26 @@ def find_files(pattern):
     Prints which other files it skips. Raises UserError if there are no text files, or if a folder cannot be listed.
     """
     with reading(pattern):
-        paths = _paths(pattern)
-    files = [path for path in paths if format_of(path) and os.path.isfile(path)]
-    skipped, notice = sorted({*paths} - {*files}), ""
-    if skipped:
-        names = ", ".join(skipped[:5]) + (" ..." if len(skipped) > 5 else "")
-        notice = (f"Skipped {len(skipped):,} of {len(paths):,} files in {pattern}, which are not files named .txt, "
-                  f".jsonl, .parquet or wiki_NN, also compressed: {names}")
+        if os.path.isfile(pattern):  # its name may contain glob characters
+            paths = {str(pattern)}
+        else:
+            paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(pattern))}
+    files = {path for path in paths if format_of(path) and os.path.isfile(path)}
+    if skipped := sorted(paths - files):
+        print(f"Skipped {len(skipped):,} of {len(paths):,} files in {pattern}, which are not named .txt, .jsonl, "
+              f".parquet or wiki_NN (or .txt.gz and so on), or not files: {', '.join(skipped[:5])}"
+              f"{' ...' * (len(skipped) > 5)}")
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
-                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}. {notice}".strip())
-    if notice:
-        print(notice)
+                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.")
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 
-def _paths(pattern):
-    """Return the visible paths that a file name, folder or glob stands for."""
-    if os.path.isfile(pattern):  # its name may contain glob characters
-        return [str(pattern)]
-    if os.path.isdir(pattern):
-        return list(_walk(pattern))
+def _glob(pattern):
+    """Return the paths that a glob matches, except for folders of which it matches files."""
     paths = glob.glob(str(pattern), recursive=True)
-    return {*paths} - {os.path.dirname(path) for path in paths}  # without folders whose files it matches too
+    return {*paths} - {os.path.dirname(path) for path in paths}
 
 
 def _walk(folder):
@@ -230,18 +226,19 @@ def _read_wikiextractor(lines, path):
     """
     article = None
     for number, line in enumerate(lines, 1):
-        if article is None and line.startswith("{"):
-            yield _text_of_json(line, path, number)
-        elif line.startswith("<doc "):
+        if line.startswith("<doc "):
             article = []
-        elif line.startswith("</doc>") and article is not None:
+        elif article is None:
+            if line.startswith("{"):
+                yield _text_of_json(line, path, number)
+            elif line.strip():
+                raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
+                                "WikiExtractor. Rename the file to .txt or .jsonl.")
+        elif line.startswith("</doc>"):
             yield "\n".join(article[1:])
             article = None
-        elif article is not None and line.strip():
-            article.append(line.strip())
         elif line.strip():
-            raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
-                            "WikiExtractor. Rename the file to .txt or .jsonl.")
+            article.append(line.strip())
     if article is not None:
         raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 

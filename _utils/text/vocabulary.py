@@ -22,7 +22,6 @@ from _utils.text.special_tokens import (
     check_special_tokens,
     complete_special_tokens,
     roles_in,
-    unknown_token,
 )
 
 _ENTRIES = 1 << 18  # 70 MB
@@ -201,18 +200,16 @@ def tokenizer_from_json(text, special_tokens=None):
             bert = tokenizer_from_tokens(tokens, "vocabulary", cased, normalizer.strip_accents)
             if bert.backend_tokenizer.to_str() == backend.to_str():
                 return bert
-        roles = roles_in(vocab) | unknown_token(backend) | (special_tokens or {})
-        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **roles))
+        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **(special_tokens or {})))
 
 
 def pretrained_tokenizer(name, advice):
     """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a UserError."""
     if os.path.isdir(name) and not Path(name, "tokenizer_config.json").exists():
-        # transformers would choose a class by the model's family, which may ignore what the tokenizer.json says.
-        if Path(name, "tokenizer.json").exists():
-            return _from_tokenizer_file(str(Path(name, "tokenizer.json")))
-        if not Path(name, "config.json").exists() and Path(name, "vocab.txt").exists():
-            return from_vocab_file(str(Path(name, "vocab.txt")))
+        # transformers would choose a class by the model's family, which may ignore what these files say.
+        for file, load in (("tokenizer.json", _from_tokenizer_file), ("vocab.txt", from_vocab_file)):
+            if Path(name, file).exists():
+                return load(os.path.join(name, file))
     with as_user_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none

@@ -44,7 +44,7 @@ def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
     key = content_key((_VERSION, hf_tokenizer.backend_tokenizer.to_str(), [corpus.key for corpus in corpora]))
     path, n = Path(cache_dir) / f"new_tokens_{vocab}_{key}.txt", vocab - len(hf_tokenizer)
     words = stored_tokens(path, n, lambda: _frequent_words(hf_tokenizer, n, corpora))
-    return _with_tokens(hf_tokenizer, [word for word in words if word])
+    return _with_tokens(hf_tokenizer, words)
 
 
 def _with_the_same_tokens(hf_tokenizer, extended, name):

@@ -66,13 +66,11 @@ def _load_from_hub(name, path, config, commit):
     """Open the documents of a hub dataset at a commit, from the cache of `datasets` or by download."""
     with _loading(name, path):
         documents = load_split(path, config, "train", commit).select_columns("text")
-    for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
-        # without a connection `datasets` falls back to the version it loaded last
-        if os.path.basename(folder) != commit:
-            raise UserError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision "
-                            f"{commit}: only {folder!r} is in the cache. Check the connection, delete that folder if "
-                            "an old version of `datasets` created it, or choose another commit with the key "
-                            "revisions.")
+    [folder] = {os.path.dirname(file["filename"]) for file in documents.cache_files}
+    if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
+        raise UserError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}: "
+                        f"only {folder!r} is in the cache. Check the connection, delete that folder if an old version "
+                        "of `datasets` created it, or choose another commit with the key revisions.")
     return documents
 
 

@@ -90,7 +90,7 @@ def _own_files(source, cache_dir, encoding, documents):
 
     def hash_content():
         with reading(source):
-            return current_hash(files, record, lambda: content_key(options, _checked_contents(files, encoding)))
+            return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def read():
         for file in files:
@@ -102,26 +102,27 @@ def _own_files(source, cache_dir, encoding, documents):
     return corpus
 
 
-def _checked_contents(files, encoding):
-    """Yield formats, sizes and contents of files. Raises UserError first if any is not text in this encoding.
+def _contents(files, encoding):
+    """Yield formats, sizes and contents of files, after their encoding was checked."""
+    _check_encoding([path for path in files if format_of(path) != ".parquet"], encoding)
+    for path in files:
+        yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
+        yield from file_chunks(path)
 
-    Warns about UTF-8 files if another encoding is set.
-    """
-    texts = [path for path in files if format_of(path) != ".parquet"]
+
+def _check_encoding(files, encoding):
+    """Raise UserError for text files in another encoding. Warn about UTF-8 files if another encoding is set."""
     with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
                        f"latin-1.", LookupError):
         "".encode(encoding)
-    if invalid := [f"{path}, line {line}" for path in texts if (line := invalid_line(path, encoding))]:
+    if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
                         "their encoding (for example encoding=latin-1), which all files share. "
                         f"{'; '.join(invalid):.2000}")
     is_utf8 = lambda path: invalid_line(path, "ascii") and not invalid_line(path, "utf-8")
-    if "utf" not in encoding.lower() and (utf8 := list(filter(is_utf8, texts))):
+    if "utf" not in encoding.lower() and (utf8 := list(filter(is_utf8, files))):
         print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are "
               f"UTF-8, each letter that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
-    for path in files:
-        yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
-        yield from file_chunks(path)
 
 
 def _write_documents(documents, name, file):

@@ -233,16 +233,16 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
 
 
 def stored_tokens(path, n, find):
-    """Return the lines of a vocab.txt. If it does not exist, it is written with the tokens that `find()` returns.
+    """Return the tokens in a vocab.txt, which is written with those that `find()` returns if it does not exist.
 
-    n: how many there should be; fewer are printed.
+    n: how many there should be; fewer are reported.
     """
     if not path.exists():
         tokens = find()
         if len(tokens) < n:
             print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {n:,}")
-        write_text_atomically(path, "\n".join(tokens) + "\n")
-    return read_vocab_file(path)
+        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):

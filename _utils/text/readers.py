@@ -91,11 +91,10 @@ def find_files(pattern):
 
     Prints which other files it skips. Raises UserError if there are no text files, or if a folder cannot be listed.
     """
-    with reading(pattern):
-        if os.path.isfile(pattern):  # its name may contain glob characters
-            paths = {str(pattern)}
-        else:
-            paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(pattern))}
+    if os.path.isfile(pattern):  # its name may contain glob characters
+        paths = {str(pattern)}
+    else:
+        paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(pattern))}
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
         print(f"Skipped {len(skipped):,} of {len(paths):,} files in {pattern}, which are not named .txt, .jsonl, "
@@ -115,9 +114,10 @@ def _glob(pattern):
 
 
 def _walk(folder):
-    """Yield all visible files and links below a folder. Raises OSError for a folder that cannot be listed."""
+    """Yield all visible files and links below a folder. Raises UserError for a folder that cannot be listed."""
     def fail(error):
-        raise error
+        with reading(error.filename):
+            raise error
 
     for root, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]

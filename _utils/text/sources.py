@@ -87,10 +87,7 @@ def _own_files(source, cache_dir, encoding, documents):
     """
     files, options = find_files(source), (_READING_VERSION, encoding, documents)
     record = cache_dir / f"source_{content_key((options, files))}.xxh3"
-
-    def hash_content():
-        with reading(source):
-            return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
+    hash_content = lambda: current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def read():
         for file in files:
@@ -106,8 +103,9 @@ def _contents(files, encoding):
     """Yield formats, sizes and contents of files, after their encoding was checked."""
     _check_encoding([path for path in files if format_of(path) != ".parquet"], encoding)
     for path in files:
-        yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
-        yield from file_chunks(path)
+        with reading(path):
+            yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
+            yield from file_chunks(path)
 
 
 def _check_encoding(files, encoding):

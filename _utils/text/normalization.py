@@ -40,9 +40,12 @@ def _lost_marks(words, normalizer):
     for kind, many in (("mark", _MANY_MARKS), ("accent", _MANY_ACCENTS)):
         if letters[kind] > many * n:
             changed = Counter({word: count for word, count in words.items() if kind in map(kind_of, word)})
-            becomes = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in _frequent(changed)]
+            examples = [
+                f"{word} becomes {_shown(word, normalizer.normalize_str(word))}"
+                for word in _frequent(changed)
+            ]
             share = (letters["mark"] + letters["accent"]) / n
-            return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(becomes)})"
+            return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
     return None
 
 

@@ -97,9 +97,9 @@ def find_files(pattern):
         paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(pattern))}
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
-        print(f"Skipped {len(skipped):,} of {len(paths):,} files in {pattern}, which are not named .txt, .jsonl, "
-              f".parquet or wiki_NN (or .txt.gz and so on), or not files: {', '.join(skipped[:5])}"
-              f"{' ...' * (len(skipped) > 5)}")
+        names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
+        print(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
+              f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "

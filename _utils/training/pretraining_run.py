@@ -49,7 +49,7 @@ def load_data(c, processes=None):
     processes = processes or Processes(c.device)
     with as_user_error("The examples that the first process prepared cannot be opened ({error}). Start all processes "
                        "in a folder that their machines share.", FileNotFoundError):
-        hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # as the names of files
+        hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
     train, held_out = map(concatenate_datasets, zip(*map(split_held_out, examples)))
     dls = pretraining_dataloaders(
         {"train": train, "held_out": held_out},

@@ -14,6 +14,7 @@ def load_split(path, config, split, revision=None):
     try:
         return datasets.load_dataset(path, name=config, split=split, revision=revision)
     except DatasetGenerationError as error:  # it does not say what is wrong
+        command = f"hf cache verify {path} --type dataset --revision {revision or 'main'}"
         raise UserError(f"The files of the hub dataset {path} cannot be read ({one_line(error.__cause__ or error)}). "
-                        f"Run hf cache verify {path} --type dataset, delete the files that it reports, and rerun the "
-                        "same command, which downloads them again.") from error
+                        f"Run {command}, delete the files that it reports, and rerun the same command, which "
+                        "downloads them again.") from error

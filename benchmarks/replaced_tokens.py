@@ -19,7 +19,7 @@ from _utils.networks import check_tied_output, inputs_of, load_with_head, replac
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
-from _utils.text import evenly_spaced, open_examples, split_held_out
+from _utils.text import split_held_out
 from _utils.training import choose_device
 from _utils.training.pretraining_run import prepare_data
 
@@ -104,14 +104,14 @@ def examples_of(c, held_out, rows):
 
     UserError for too little text.
     """
-    prepared = map(open_examples, prepare_data(c)[1])
+    _, prepared = prepare_data(c)
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
         raise UserError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
                         "20, none are held out. Change --rows, add text, or pass --all if no discriminator was "
                         "trained on it.")
-    return evenly_spaced(examples, rows)
+    return examples.select(np.arange(rows) * len(examples) // rows)  # evenly spaced
 
 
 @torch.inference_mode()

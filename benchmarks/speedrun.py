@@ -88,8 +88,8 @@ def settings(given, keys):
 def prepare(given):
     """Build the examples of the texts, unless they exist."""
     c = complete(pretrain.c.override(settings(given, OF_PRETRAINING)))
-    _, files = prepare_data(c)
-    print(f"Prepared: {', '.join(c.datas)}, {sum(map(len, files))} files of examples", flush=True)
+    _, examples = prepare_data(c)
+    print(f"Prepared: {', '.join(c.datas)}, {sum(map(len, examples)):,} examples", flush=True)
 
 
 def pretrain_run(run, given):

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from _utils.keys import Count, Text
-from _utils.text.sources import check_sources, load_documents
+from _utils.text.sources import load_documents
 from benchmarks.report import parse, write_results
 
 DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
@@ -63,8 +63,8 @@ def start(source, cache, opens):
     """(seconds, bytes of memory) of a start in this process. opens: open the documents, as the first start does."""
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory
     before, begin = peak_bytes(), time.perf_counter()
-    check_sources([source], cache, "utf-8")
     corpus = load_documents(source, cache)
+    corpus.hash_content()
     if opens:
         len(corpus.documents)
     return time.perf_counter() - begin, peak_bytes() - before

@@ -13,14 +13,12 @@ batches               shuffled batches of fixed shape, through hugdatafast_repai
 """
 from _utils.text.batches import pretraining_dataloaders, warn_of_repetition
 from _utils.text.examples import (
-    evenly_spaced,
-    open_examples,
     prepare_examples,
     split_held_out,
     unigram_entropy,
 )
 from _utils.text.new_tokens import extend_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.sources import Corpus, check_sources, load_documents
+from _utils.text.sources import Corpus, load_documents
 from _utils.text.special_tokens import text_tokenizer
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_of

@@ -1,10 +1,10 @@
 """Batches for pretraining: hugdatafast's HF_Datasets with a loader that fetches whole batches from Arrow at once."""
 import signal
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
-from fastai.data.core import TfmdDL
+from fastai.data.core import DataLoaders, TfmdDL
 from fastcore.basics import chunked
 
 from _utils.errors import UserError
@@ -78,14 +78,6 @@ class ArrowBatchDL(TfmdDL):
         batch[np.arange(self.max_length) < lengths[:, None]] = ids.flatten().to_numpy()
         return torch.from_numpy(batch), torch.from_numpy(table["sentA_length"].to_numpy().astype(np.int64))
 
-    def new(self, dataset=None, cls=None, **kwargs):
-        return super().new(dataset, cls, **{"max_length": self.max_length, "seed": self.seed, **kwargs})
-
-
-class PretrainingDatasets(HF_Datasets):
-    """HF_Datasets that use ArrowBatchDL as their loader."""
-    _dl_type = ArrowBatchDL
-
 
 def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0, pin_memory=False):
     """Return DataLoaders with `steps` shuffled batches of the first split, and one ordered pass over each other split,
@@ -98,14 +90,18 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
     if n < bs:
         raise UserError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer "
                         f"than a batch (bs={bs}). Add text, or lower bs or max_length.")
-    data = PretrainingDatasets(
+    data = HF_Datasets(
         {name: examples for name, examples in splits.items() if len(examples)},
         cols=["input_ids", "sentA_length"],
         hf_toker=hf_tokenizer,
         n_inp=2,
     )
-    return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers,
-                            pin_memory=pin_memory, device="cpu")
+    new_loader = partial(
+        ArrowBatchDL, bs=bs, max_length=max_length, seed=seed, num_workers=num_workers, pin_memory=pin_memory
+    )
+    train, *others = data.hf_dsets.values()
+    loaders = [new_loader(train, n=bs * steps, shuffle=True), *map(new_loader, others)]
+    return DataLoaders(*loaders, device="cpu")
 
 
 def warn_of_repetition(n_examples, bs, steps):

@@ -7,13 +7,13 @@ import numpy as np
 from filelock import FileLock
 from scipy.stats import entropy
 
-from _utils.errors import UserError, as_user_error
+from _utils.errors import UserError
 from _utils.runs.files import content_key
+from _utils.text.normalization import warning_of_losses
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.sources import prepared
 from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
-from _utils.text.vocabulary import warn_of_losses
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -53,11 +53,6 @@ def split_held_out(examples):
         for part in (training, held_out))
 
 
-def evenly_spaced(examples, n):
-    """Return n evenly spaced ones of the examples, in their order. n: at most their number."""
-    return examples.select(np.arange(n) * len(examples) // n)
-
-
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
 _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
 
@@ -73,34 +68,26 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     matter.
     Raises UserError if the first block of documents shows that the text cannot be used.
     """
-    cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
-                    drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    # bookcorpus has one sentence per row and does not mark where books end.
-    joined = {"rows_per_document": 1000} if corpus.name == "bookcorpus" else {}
-    kept = {"long_lines": long_lines} if long_lines != "truncate" else {}  # no default, so that older caches stay valid
-    vocabulary = text_tokenizer(hf_tokenizer).to_str()
-    made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *joined.values(), *kept.values())
-    path = Path(cache_dir) / f"examples_{content_key(made_of)}.arrow"
+    options = {
+        "max_length": max_length,
+        "apply_cleaning": corpus.name == "wikipedia" if clean is None else clean,
+        "drop_parentheses": corpus.name in HUB_CORPORA if clean is None else clean,
+        # bookcorpus has one sentence per row and does not mark where books end.
+        "rows_per_document": 1000 if corpus.name == "bookcorpus" else 1,
+        "long_lines": long_lines,
+        "seed": seed,
+    }
+    key = content_key((_BUILDING_VERSION, corpus.key, text_tokenizer(hf_tokenizer).to_str(), options))
+    path = Path(cache_dir) / f"examples_{key}.arrow"
     files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
     if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):  # none is missing
         return datasets.concatenate_datasets([prepared(file) for file in files])
-    options = cleaning | joined | kept
-    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **options)
+    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, **options)
     check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
     with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
         return processor.map(path, num_proc)  # only the files that such a process has not finished
-
-
-def open_examples(files):
-    """Open the Arrow files that another process prepared.
-
-    Raises UserError if it has written them to a folder of its own machine.
-    """
-    with as_user_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
-                       "all processes in a folder that their machines share.", OSError):
-        return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
@@ -122,32 +109,26 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
                         "clean=True, lines under 80 characters are dropped; clean=False keeps them.")
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
-    _check_vocabulary(name, unknown, hf_tokenizer, texts)
-    if warn_of_marks:
-        advice = ("choose a vocabulary for this text, or train one with vocab=30522 cased=True; with a vocab.txt, "
-                  "cased=True or strip_accents=False keeps them")
-        warn_of_losses(name, hf_tokenizer.backend_tokenizer.normalizer, texts, advice)
+    if unknown > MANY_UNKNOWN:
+        words = unknown_words(hf_tokenizer, texts)
+        _warn(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary, such as {words}. Choose a vocabulary "
+              "for its language, or train one with vocab=30522.", is_fatal=unknown > .3)
+    if warn_of_marks and (losses := warning_of_losses(hf_tokenizer.backend_tokenizer.normalizer, texts)):
+        _warn(f"{name}: {losses}. If this destroys words: choose a vocabulary for this text, or set cased=True, which "
+              "keeps case and accents, or strip_accents=False, which keeps accents, with a vocab.txt or vocab=30522.")
     examples = processor.build(lines, random.Random(0))
     special = {*processor.before, *processor.after, *processor.between, *processor.end}  # raw text has none of them
     kept = sum(i not in special for ids, _ in examples for i in ids) / n_tokens
     if kept < .7:
         longest = max(filter(None, lines), key=len)
-        message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, "
-                   f"and the rest of the line that fills it is dropped. The longest line has {len(longest):,} tokens "
-                   f"and begins with {processor.tokenizer.decode(longest[:8])!r:.80}. Set long_lines=keep, or put a "
-                   "line break after each sentence")
-        if kept < .1:
-            raise UserError(f"{message}.")
-        print(f"Warning: {message}, to keep more.")
+        _warn(f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, "
+              f"and the rest of the line that fills it is dropped. The longest line has {len(longest):,} tokens "
+              f"and begins with {processor.tokenizer.decode(longest[:8])!r:.80}. To keep more, set long_lines=keep, "
+              "or put a line break after each sentence.", is_fatal=kept < .1)
 
 
-def _check_vocabulary(name, unknown, hf_tokenizer, texts):
-    """Print a warning, or raise UserError, if a large share of the tokens, `unknown`, is not in the vocabulary."""
-    if unknown <= MANY_UNKNOWN:
-        return
-    examples = unknown_words(hf_tokenizer, texts)
-    message = (f"{name}: {unknown:.0%} of its tokens are not in the vocabulary, such as {examples}. Choose a "
-               "vocabulary for its language, or train one with vocab=30522.")
-    if unknown > .3:
+def _warn(message, is_fatal=False):
+    """Print a warning; raise UserError with the same message if it is fatal."""
+    if is_fatal:
         raise UserError(message)
     print(f"Warning: {message}")

@@ -6,10 +6,17 @@ from pathlib import Path
 from tokenizers import models
 
 from _utils.errors import UserError
-from _utils.runs.checkpoints import tokenizer_record, write_text_atomically
+from _utils.runs.checkpoints import tokenizer_record
 from _utils.runs.files import content_key
 from _utils.text.special_tokens import text_tokenizer
-from _utils.text.vocabulary import is_vocab_file, load_tokenizer, read_vocab_file, sample_of_text, tokenizer_from_json
+from _utils.text.vocabulary import (
+    is_vocab_file,
+    load_tokenizer,
+    read_vocab_file,
+    sample_of_text,
+    stored_tokens,
+    tokenizer_from_json,
+)
 
 _MIN_COUNT = 5  # of a word in the text
 _VERSION = 1    # increase when the same text would give other words
@@ -34,7 +41,10 @@ def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
     if vocab <= len(hf_tokenizer):
         raise UserError(f"vocab={vocab} is the size of the vocabulary with new words, but that of initial_weights has "
                         f"{len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
-    return _with_tokens(hf_tokenizer, _frequent_words(hf_tokenizer, vocab, corpora, Path(cache_dir)))
+    key = content_key((_VERSION, hf_tokenizer.backend_tokenizer.to_str(), [corpus.key for corpus in corpora]))
+    path, n = Path(cache_dir) / f"new_tokens_{vocab}_{key}.txt", vocab - len(hf_tokenizer)
+    words = stored_tokens(path, n, lambda: _frequent_words(hf_tokenizer, n, corpora))
+    return _with_tokens(hf_tokenizer, words)
 
 
 def _with_the_same_tokens(hf_tokenizer, extended, name):
@@ -79,28 +89,16 @@ def _words_of(hf_tokenizer, text):
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
 
 
-def _frequent_words(hf_tokenizer, size, corpora, cache_dir):
-    """The most frequent words of the corpora for a vocabulary of `size` tokens, from the cache if possible."""
-    key = content_key((_VERSION, hf_tokenizer.backend_tokenizer.to_str(), [corpus.key for corpus in corpora]))
-    path = cache_dir / f"new_tokens_{size}_{key}.txt"
-    if not path.exists():
-        n, names = size - len(hf_tokenizer), ", ".join(corpus.name for corpus in corpora)
-        words = _new_words(hf_tokenizer, corpora)[:n]
-        print(f"Adding {len(words):,} words of {names} to the vocabulary: {', '.join(words[:5])} ...")
-        if len(words) < n:
-            print(f"The vocabulary has {size - n + len(words):,} tokens instead of the requested {size:,}, because no "
-                  f"other words occur at least {_MIN_COUNT} times")
-        write_text_atomically(path, "\n".join(words) + "\n")
-    return list(filter(None, read_vocab_file(path)))
-
-
-def _new_words(hf_tokenizer, corpora):
-    """The words of the corpora that the tokenizer splits, the most frequent ones first."""
+def _frequent_words(hf_tokenizer, n, corpora):
+    """The n most frequent words of the corpora that the tokenizer splits, or fewer; prints some of them."""
     counts, present = Counter(), hf_tokenizer.get_vocab()
     for text in sample_of_text(corpora):
         counts.update(_words_of(hf_tokenizer, text))
     words = [word for word, count in counts.items() if count >= _MIN_COUNT and word.isalpha() and word not in present]
-    return sorted(words, key=lambda word: (-counts[word], word))
+    words = sorted(words, key=lambda word: (-counts[word], word))[:n]
+    names = ", ".join(corpus.name for corpus in corpora)
+    print(f"Adding {len(words):,} words of {names} to the vocabulary: {', '.join(words[:5])} ...")
+    return words
 
 
 def _with_tokens(hf_tokenizer, tokens):

@@ -2,7 +2,7 @@
 import re
 import unicodedata
 from collections import Counter
-from functools import lru_cache
+from functools import cache, partial
 
 # Marks that writers leave out at will: vowel points of Hebrew, Arabic and Syriac, and the selectors of emoji.
 _OPTIONAL = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06ed\u0730-\u074a\ufe00-\ufe0f]")
@@ -34,18 +34,19 @@ def warning_of_losses(normalizer, texts):
 
 def _lost_marks(words, normalizer):
     """Describe what stripping does to words, {word: count}; None if it does little."""
-    letters = Counter()
-    for word, count in words.items():
-        for char in word:
-            letters[_kind(char)] += count
-    n = letters["letter"] + letters["accent"] + letters["mark"]
-    kinds = [kind for kind, many in (("mark", _MANY_MARKS), ("accent", _MANY_ACCENTS)) if letters[kind] > many * n]
-    if not kinds:
-        return None
-    changed = Counter({word: count for word, count in words.items() if any(_kind(char) == kinds[0] for char in word)})
-    examples = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in _most_frequent(changed)]
-    share = (letters["mark"] + letters["accent"]) / n
-    return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
+    kind_of = cache(partial(_kind, normalizer))
+    letters = Counter(map(kind_of, "".join(words.elements())))
+    n = letters.total() - letters[None]
+    for kind, many in (("mark", _MANY_MARKS), ("accent", _MANY_ACCENTS)):
+        if letters[kind] > many * n:
+            changed = Counter({word: count for word, count in words.items() if kind in map(kind_of, word)})
+            examples = [
+                f"{word} becomes {_shown(word, normalizer.normalize_str(word))}"
+                for word in _frequent(changed)
+            ]
+            share = (letters["mark"] + letters["accent"]) / n
+            return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
+    return None
 
 
 def _shown(word, normalized):
@@ -54,14 +55,12 @@ def _shown(word, normalized):
     return " ".join(normalized if is_same else normalized.split())
 
 
-@lru_cache(1 << 16)
-def _kind(char):
-    """'accent' or 'mark' for a letter that stripping changes, by its script; 'letter' for others; else None."""
+def _kind(normalizer, char):
+    """'accent' or 'mark' for a letter that the normalizer changes, by its script; 'letter' for others; else None."""
     if _OPTIONAL.match(char) or unicodedata.category(char)[0] not in "LM":
         return None
-    parts = unicodedata.normalize("NFD", char)
-    is_syllable = "\uac00" <= char <= "\ud7a3"  # Korean
-    if not is_syllable and all(unicodedata.category(part) != "Mn" for part in parts):
+    same = char + char.lower() + unicodedata.normalize("NFKC", char.lower())  # full-width letters and ligatures
+    if set(same).intersection(normalizer.normalize_str(char)):
         return "letter"
     return "accent" if unicodedata.name(char, "").startswith(_WITH_ACCENTS) else "mark"
 
@@ -72,7 +71,7 @@ def _lost_case(words):
     mixed = Counter({word: count for word, count in written.items() if _has_capitals_inside(word, written)})
     if mixed.total() <= _MANY_MIXED * written.total():
         return None
-    examples = [f"{word} becomes {word.lower()}" for word in _most_frequent(mixed)]
+    examples = [f"{word} becomes {word.lower()}" for word in _frequent(mixed)]
     return (f"{mixed.total() / written.total():.0%} of the words have capital letters inside, which become lower case "
             f"({', '.join(examples)})")
 
@@ -94,6 +93,6 @@ def _has_capitals_inside(word, words):
     return letters[1:] != letters[1:].lower()
 
 
-def _most_frequent(words):
+def _frequent(words):
     """The most frequent words, shortened."""
     return [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word, _ in words.most_common(_EXAMPLES)]

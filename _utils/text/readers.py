@@ -7,9 +7,7 @@ import json
 import lzma
 import os
 import re
-from collections import defaultdict
 from functools import partial
-from pathlib import Path
 
 import huggingface_hub
 import pyarrow
@@ -68,13 +66,11 @@ def _load_from_hub(name, path, config, commit):
     """Open the documents of a hub dataset at a commit, from the cache of `datasets` or by download."""
     with _loading(name, path):
         documents = load_split(path, config, "train", commit).select_columns("text")
-    for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
-        # without a connection `datasets` falls back to the version it loaded last
-        if os.path.basename(folder) != commit:
-            raise UserError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision "
-                            f"{commit}: only {folder!r} is in the cache. Check the connection, delete that folder if "
-                            "an old version of `datasets` created it, or choose another commit with the key "
-                            "revisions.")
+    [folder] = {os.path.dirname(file["filename"]) for file in documents.cache_files}
+    if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
+        raise UserError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}: "
+                        f"only {folder!r} is in the cache. Check the connection, delete that folder if an old version "
+                        "of `datasets` created it, or choose another commit with the key revisions.")
     return documents
 
 
@@ -90,76 +86,43 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarr
 
 
 def find_files(pattern):
-    """Return (text files, notice) of a file name, a folder with all visible folders in it, or a glob.
+    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
+    their paths.
 
-    The files are sorted by the parts of their paths. The notice names other files in the folder or glob, with the
-    reasons; it is empty if there are none.
-    Raises UserError if there are no text files, or if a folder cannot be listed.
+    Prints which other files it skips. Raises UserError if there are no text files, or if a folder cannot be listed.
     """
     if os.path.isfile(pattern):  # its name may contain glob characters
-        candidates = [(pattern, None)]
+        paths = {str(pattern)}
     else:
-        candidates = _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
-    by_reason, notice = defaultdict(list), ""
-    with reading(pattern):
-        for path, reason in candidates:
-            if not format_of(path):
-                reason = reason or "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
-            elif not os.path.isfile(path):
-                reason = reason or "not a file"  # for example a broken link
-            by_reason[reason].append(path)
-    files = by_reason.pop(None, [])
-    if by_reason:
-        n = sum(map(len, by_reason.values()))
-        skipped = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in by_reason.items()]
-        notice = f"Skipped {n:,} of {n + len(files):,} files in {pattern}: {'; '.join(skipped)}."
+        paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(pattern))}
+    files = {path for path in paths if format_of(path) and os.path.isfile(path)}
+    if skipped := sorted(paths - files):
+        names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
+        print(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
+              f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
-                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}. {notice}".strip())
-    return sorted(files, key=lambda path: path.replace(os.sep, "\0")), notice
-
-
-def _shortened(paths, pattern):
-    """Return up to five of the paths in a folder or glob, and the number of others."""
-    names = [os.path.relpath(path, pattern) if os.path.isdir(pattern) else path for path in sorted(paths)]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
-
-
-def _walk(folder):
-    """Yield (path, reason why it is not read, or None) of all files below a folder, except for hidden ones that are not
-    text.
-
-    Raises OSError if a visible folder cannot be listed: its text would be missing.
-    """
-    def is_hidden(path):
-        return any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
-
-    def fail(error):
-        if not is_hidden(error.filename):
-            raise error
-
-    for root, folders, names in os.walk(folder, onerror=fail):  # without following links, which could be cycles
-        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-        for name in [*links, *names]:
-            path = os.path.join(root, name)
-            if not is_hidden(path):
-                yield path, "link to a folder" if name in links else None
-            elif format_of(name):
-                yield path, "hidden"
+                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.")
+    return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 
 def _glob(pattern):
-    """Yield (path, reason why it is not read, or None) of the paths that a glob matches, except for folders of which
-    it matches files.
-    """
+    """Return the paths that a glob matches, except for folders of which it matches files."""
     paths = glob.glob(str(pattern), recursive=True)
-    parents = {parent for path in paths for parent in map(str, Path(path).parents)}
-    for path in paths:
-        if not os.path.isdir(path):
-            yield path, None
-        elif str(Path(path)) not in parents:
-            yield path, "folder; a pattern such as **/*.txt includes its files"
+    return {*paths} - {os.path.dirname(path) for path in paths}
+
+
+def _walk(folder):
+    """Yield all visible files and links below a folder. Raises UserError for a folder that cannot be listed."""
+    def fail(error):
+        with reading(error.filename):
+            raise error
+
+    for root, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]  # not followed: may be cycles
+        yield from (os.path.join(root, name) for name in [*links, *names] if not name.startswith("."))
 
 
 def format_of(path):
@@ -261,18 +224,19 @@ def _read_wikiextractor(lines, path):
     """
     article = None
     for number, line in enumerate(lines, 1):
-        if article is None and line.startswith("{"):
-            yield _text_of_json(line, path, number)
-        elif line.startswith("<doc "):
+        if line.startswith("<doc "):
             article = []
-        elif line.startswith("</doc>") and article is not None:
+        elif article is None:
+            if line.startswith("{"):
+                yield _text_of_json(line, path, number)
+            elif line.strip():
+                raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
+                                "WikiExtractor. Rename the file to .txt or .jsonl.")
+        elif line.startswith("</doc>"):
             yield "\n".join(article[1:])
             article = None
-        elif article is not None and line.strip():
-            article.append(line.strip())
         elif line.strip():
-            raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
-                            "WikiExtractor. Rename the file to .txt or .jsonl.")
+            article.append(line.strip())
     if article is not None:
         raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 

@@ -38,10 +38,15 @@ _READING_VERSION = 2  # increase when the readers yield other documents for the 
 
 @dataclass(frozen=True)
 class Corpus:
-    """name: the entry of `datas`.   key: hash of the content.   open_documents: function that returns `documents`."""
+    """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`."""
     name: str
-    key: str
+    hash_content: Callable[[], str]
     open_documents: Callable[[], datasets.Dataset]
+
+    @cached_property
+    def key(self):
+        """Hash of the content. Files are read for it if they changed since it was recorded."""
+        return self.hash_content()
 
     @cached_property
     def documents(self):
@@ -51,58 +56,23 @@ class Corpus:
         return self.open_documents()
 
 
-def check_sources(sources, cache_dir, encoding):
-    """Raise UserError for an entry of `datas` that is not a corpus name or a path with text files, and for files in
-    other encodings.
-
-    Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
-    since they were checked are not read again.
-    """
-    files = []
-    for source in sources:
-        if source not in (*HUB_CORPORA, *embedded_text.HELD_OUT):
-            of_source, notice = find_files(source)
-            files.extend(path for path in of_source if format_of(path) != ".parquet")
-            if notice:
-                print(notice)
-    record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
-    if files:
-        current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")
-
-
-def _check_encodings(files, encoding):
-    with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
-                       f"latin-1.", LookupError):
-        "".encode(encoding)
-    if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
-        raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
-                        "their encoding (for example encoding=latin-1), which all files share. "
-                        f"{'; '.join(invalid):.2000}")
-    if "utf" in encoding.lower():
-        return
-    if utf8 := [path for path in files if invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
-        print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are "
-              f"UTF-8, each letter that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
-
-
 def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None):
-    """Return the Corpus of one entry of `datas` (a name or a path). The text is read when its `documents` are first
-    used.
+    """Return the Corpus of one entry of `datas` (a name or a path). The text is read when its `key` or `documents` are
+    first used.
 
     documents: how .txt files are divided, as in `read_file`.   revisions: {name: commit, branch or tag} of hub corpora.
-    Raises UserError for a path that does not exist or has no text files, or an unreachable hub. `documents` raises it
-    for a file that cannot be read, and for damaged prepared documents.
+    Raises UserError for a path that does not exist or has no text files, or an unreachable hub; `key` for files in
+    another encoding; `documents` for a file that cannot be read, and for damaged prepared documents.
     """
     cache_dir = Path(cache_dir)
     if source in HUB_CORPORA:
         version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
-        return Corpus(source, content_key(version), open_documents)
+        return Corpus(source, lambda: content_key(version), open_documents)
     if source in embedded_text.HELD_OUT:
         key = content_key((embedded_text.VERSION, embedded_text.versions()))  # of both parts
         both = lambda: _stored(embedded_text.documents, source, key, cache_dir)
-        return Corpus(source, content_key((source, key)), lambda: embedded_text.part_of(both(), source))
-    key, read = _own_files(source, cache_dir, encoding, documents)
-    return Corpus(source, key, lambda: _stored(read, source, key, cache_dir))
+        return Corpus(source, lambda: content_key((source, key)), lambda: embedded_text.part_of(both(), source))
+    return _own_files(source, cache_dir, encoding, documents)
 
 
 def _stored(read, source, key, cache_dir):
@@ -111,32 +81,46 @@ def _stored(read, source, key, cache_dir):
 
 
 def _own_files(source, cache_dir, encoding, documents):
-    """Return (key, function that yields the documents) of the files of a source.
+    """Return the Corpus of the files of a path.
 
-    The key is a hash of the options for reading and of formats, sizes and contents of the files. The function raises
-    UserError if the files no longer have this key after they were read.
+    Its key is a hash of the options for reading and of formats, sizes and contents of the files.
     """
-    as_before = {"blank_line": False, "file": True}  # in the keys of older caches
-    options = (_READING_VERSION, encoding, as_before.get(documents, documents))
-    record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
-
-    files, _ = find_files(source)
-    with reading(source):
-        key = current_hash(files, record, lambda: content_key(options, _contents(files)))
+    files, options = find_files(source), (_READING_VERSION, encoding, documents)
+    record = cache_dir / f"source_{content_key((options, files))}.xxh3"
+    hash_content = lambda: current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def read():
         for file in files:
             yield from read_file(file, encoding, documents)
-        if _own_files(source, cache_dir, encoding, documents)[0] != key:
+        if hash_content() != corpus.key:
             raise UserError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
                             "writes to them.")
-    return key, read
+    corpus = Corpus(source, hash_content, lambda: _stored(read, source, corpus.key, cache_dir))
+    return corpus
 
 
-def _contents(files):
+def _contents(files, encoding):
+    """Yield formats, sizes and contents of files, after their encoding was checked."""
+    _check_encoding([path for path in files if format_of(path) != ".parquet"], encoding)
     for path in files:
-        yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
-        yield from file_chunks(path)
+        with reading(path):
+            yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
+            yield from file_chunks(path)
+
+
+def _check_encoding(files, encoding):
+    """Raise UserError for text files in another encoding. Warn about UTF-8 files if another encoding is set."""
+    with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
+                       f"latin-1.", LookupError):
+        "".encode(encoding)
+    if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
+        raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
+                        "their encoding (for example encoding=latin-1), which all files share. "
+                        f"{'; '.join(invalid):.2000}")
+    is_utf8 = lambda path: invalid_line(path, "ascii") and not invalid_line(path, "utf-8")
+    if "utf" not in encoding.lower() and (utf8 := list(filter(is_utf8, files))):
+        print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are "
+              f"UTF-8, each letter that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
 
 
 def _write_documents(documents, name, file):
@@ -183,16 +167,15 @@ def prepared(path, write=None):
 
 
 def current_hash(paths, record, compute, may_change=True):
-    """Return the hash of the contents of files, from the file `record` if their paths, sizes and times are still those
-    in it.
+    """Return the hash of the contents of files, from the file `record` of these files if their sizes and times are
+    still those in it.
 
     compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it
     differs from the recorded one.
     """
     # The time of change (ctime) cannot be set. It reveals a change after which the time of modification was restored.
-    stats = [(str(path), os.stat(path)) for path in paths]
-    states = ((path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats)
-    state = content_key("", (repr(of_file).encode() for of_file in states))
+    stats = map(os.stat, paths)
+    state = content_key([(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats])
     recorded = record.read_text().split() if record.exists() else []
     if recorded[1:] == [state]:
         return recorded[0]

@@ -22,14 +22,9 @@ def roles_in(tokens):
     return {role: names[0] for role, names in present.items() if names}
 
 
-def roles_of(hf_tokenizer):
-    """{role: token} of the special tokens that a tokenizer has."""
-    return {role: token for role in ROLES if (token := getattr(hf_tokenizer, role)) is not None}
-
-
-def check_special_tokens(roles, name, needed=tuple(ROLES)):
-    """UserError if a vocabulary has no token for a needed role. roles: from `roles_in` or `roles_of`."""
-    if missing := [ROLES[role][0] for role in needed if role not in roles]:
+def check_special_tokens(roles, name):
+    """UserError if a vocabulary has no token for a role that ELECTRA needs."""
+    if missing := [names[0] for role, names in ROLES.items() if role not in roles]:
         raise UserError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
                         "or <pad> <unk> <s> </s> <mask>: add a line for each, or train a vocabulary with vocab=30522.")
 
@@ -39,7 +34,7 @@ def complete_special_tokens(hf_tokenizer):
     and the template that puts them around texts.
     """
     roles = roles_in(hf_tokenizer.get_vocab()) | unknown_token(hf_tokenizer.backend_tokenizer)
-    present = roles_of(hf_tokenizer)
+    present = hf_tokenizer.special_tokens_map
     if missing := {role: token for role, token in roles.items() if role not in present}:
         hf_tokenizer.add_special_tokens(missing)
     added = hf_tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
@@ -113,7 +108,7 @@ def text_tokenizer(hf_tokenizer):
     tokenizer, such as <e1> or [NUM], are tokens. Pretraining, finetuning and predictions all use it.
     """
     content = json.loads(hf_tokenizer.backend_tokenizer.to_str())
-    roles = roles_of(hf_tokenizer).values()
+    roles = hf_tokenizer.special_tokens_map.values()
     for token in content["added_tokens"]:
         token["special"] = token["content"] in roles
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))

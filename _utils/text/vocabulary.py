@@ -7,7 +7,6 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -17,16 +16,12 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, 
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
-from _utils.text.normalization import warning_of_losses
 from _utils.text.readers import cut_text
 from _utils.text.special_tokens import (
-    ROLES,
     SPECIAL_TOKENS,
     check_special_tokens,
     complete_special_tokens,
     roles_in,
-    roles_of,
-    unknown_token,
 )
 
 _ENTRIES = 1 << 18  # 70 MB
@@ -80,20 +75,18 @@ def is_cacheable(tokenizer):
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
-_EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of each, that are checked before training
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
     """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a generator and a
     discriminator), a checkpoint (.pth), a vocabulary size to train on `corpora`, or a hub id.
 
-    cased, strip_accents: of a vocab.txt as in `tokenizer_from_tokens`; of a vocabulary that is trained as in
+    cased, strip_accents: of a vocab.txt as in `from_vocab_file`; of a vocabulary that is trained as in
     `train_vocabulary`. They are part of other tokenizers.
     Raises UserError for an invalid vocabulary, a missing special token, or an unreachable hub.
     """
     if isinstance(vocab, int):
-        file = _trained_vocab_file(vocab, corpora, Path(cache_dir), cased, strip_accents)
-        return from_vocab_file(file, bool(cased), _strips_accents(cased, strip_accents))
+        return _trained_tokenizer(vocab, corpora, Path(cache_dir), bool(cased), strip_accents)
     if is_vocab_file(vocab):
         return from_vocab_file(vocab, cased, strip_accents)
     if vocab.endswith(".pth"):
@@ -103,8 +96,8 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     else:
         part = os.path.join(vocab, "discriminator")
         tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, _ADVICE)
-    knows_all = isinstance(tokenizer.backend_tokenizer.model, models.BPE)  # of bytes
-    check_special_tokens(roles_of(tokenizer), vocab, [role for role in ROLES if role != "unk_token" or not knows_all])
+    knows_all = {"unk_token"} if isinstance(tokenizer.backend_tokenizer.model, models.BPE) else {}  # of bytes
+    check_special_tokens({*tokenizer.special_tokens_map, *knows_all}, vocab)
     if (largest := max(tokenizer.get_vocab().values())) >= len(tokenizer):
         raise UserError(f"The vocabulary {vocab} has {len(tokenizer):,} tokens, but ids up to {largest:,}. Number its "
                         "tokens from 0 without gaps.")
@@ -125,8 +118,18 @@ def is_vocab_file(vocab):
 def from_vocab_file(
     path: str | Path, cased: bool | None = None, strip_accents: bool | None = None
 ) -> PreTrainedTokenizerBase:
-    """Return a BERT tokenizer for a vocab.txt with one token per line. Arguments as in `tokenizer_from_tokens`."""
-    return tokenizer_from_tokens(read_vocab_file(path), path, cased, strip_accents)
+    """Return a BERT tokenizer for a vocab.txt with one token per line.
+
+    cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
+    None: as the tokens show. A vocabulary that was trained without capital letters or accents has no such tokens. A few
+    words with them may have been added to it later, which does not change what it is.
+    """
+    tokens = read_vocab_file(path)
+    if cased is None:
+        cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
+    if strip_accents is None and not cased and _have(tokens, without_accents):
+        strip_accents = False
+    return tokenizer_from_tokens(tokens, path, cased, strip_accents)
 
 
 def read_vocab_file(path):
@@ -137,26 +140,19 @@ def read_vocab_file(path):
     return text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
 
 
-def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=None):
+def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=None):
     """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises UserError for duplicate or missing
     tokens.
 
-    cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
-    None: as the tokens show. A vocabulary that was trained without capital letters or accents has no such tokens. A few
-    words with them may have been added to it later, which does not change what it is.
+    cased: keep case.   strip_accents: remove accents and other combining marks; None: unless `cased`.
     """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         [(duplicate, _)] = Counter(tokens).most_common(1)
         raise UserError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
-    check_special_tokens(roles_in(ids), name)
-    if cased is None:
-        cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
-    if strip_accents is None:
-        strip_accents = not (cased or _have(tokens, without_accents))
-    if strip_accents == (not cased):
-        strip_accents = None  # BERT's default
-    return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles_in(ids))
+    roles = roles_in(ids)
+    check_special_tokens(roles, name)
+    return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles)
 
 
 def _have(tokens, removed):
@@ -170,15 +166,8 @@ def without_accents(text):
     return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
-def _strips_accents(cased, strip_accents=None):
-    """Whether accents are removed; None: as BERT's uncased tokenizer does and its cased one does not."""
-    return not cased if strip_accents is None else strip_accents
-
-
 def _from_tokenizer_file(path):
-    """Return the tokenizer in a tokenizer.json, with the settings in the tokenizer_config.json next to it, if any."""
-    if Path(path).name == "tokenizer.json" and Path(path).with_name("tokenizer_config.json").is_file():
-        return pretrained_tokenizer(str(Path(path).parent), _ADVICE)
+    """Return the tokenizer in a tokenizer.json."""
     with as_user_error(f"The tokenizer {path!r} cannot be read ({{error}}). Pass a tokenizer.json of the library "
                        "tokenizers, a vocab.txt with one token per line, or the folder of a tokenizer."):
         return _usable(PreTrainedTokenizerFast(tokenizer_file=path))
@@ -207,23 +196,20 @@ def tokenizer_from_json(text, special_tokens=None):
         backend = tokenizers.Tokenizer.from_str(text)
         vocab, normalizer = backend.get_vocab(), backend.normalizer
         if set(SPECIAL_TOKENS) <= set(vocab) and isinstance(normalizer, normalizers.BertNormalizer):
-            cased = not normalizer.lowercase
-            strip_accents = _strips_accents(cased, normalizer.strip_accents)
-            bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get), "vocabulary", cased, strip_accents)
+            cased, tokens = not normalizer.lowercase, sorted(vocab, key=vocab.get)
+            bert = tokenizer_from_tokens(tokens, "vocabulary", cased, normalizer.strip_accents)
             if bert.backend_tokenizer.to_str() == backend.to_str():
                 return bert
-        roles = roles_in(vocab) | unknown_token(backend) | (special_tokens or {})
-        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **roles))
+        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **(special_tokens or {})))
 
 
 def pretrained_tokenizer(name, advice):
     """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a UserError."""
     if os.path.isdir(name) and not Path(name, "tokenizer_config.json").exists():
-        # transformers would choose a class by the model's family, which may ignore what the tokenizer.json says.
-        if Path(name, "tokenizer.json").exists():
-            return _from_tokenizer_file(str(Path(name, "tokenizer.json")))
-        if not Path(name, "config.json").exists() and Path(name, "vocab.txt").exists():
-            return from_vocab_file(str(Path(name, "vocab.txt")))
+        # transformers would choose a class by the model's family, which may ignore what these files say.
+        for file, load in (("tokenizer.json", _from_tokenizer_file), ("vocab.txt", from_vocab_file)):
+            if Path(name, file).exists():
+                return load(os.path.join(name, file))
     with as_user_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
@@ -231,55 +217,43 @@ def pretrained_tokenizer(name, advice):
                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
         raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
-    _usable(tokenizer)
-    if tokenizer.pad_token is None:
-        raise UserError(f"The tokenizer {name!r} has no padding token. {advice}")
-    return tokenizer
+    return _usable(tokenizer)
 
 
-def _trained_vocab_file(size, corpora, cache_dir, cased, strip_accents):
-    """Return the path of a vocab.txt trained on the corpora, from the cache if possible."""
-    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora]))
-    strips = _strips_accents(cased, strip_accents)
-    kind = {(False, True): "", (True, False): "cased_", (False, False): "accents_", (True, True): "stripped_"}
-    path = cache_dir / f"vocab_{size}_{kind[bool(cased), strips]}{key}.txt"
-    if not path.exists():
-        if cased is None and strip_accents is None:
-            advice = "cased=True keeps case and accents, strip_accents=False keeps accents in lower case"
-            names = ", ".join(corpus.name for corpus in corpora)
-            warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora), advice)
+def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
+    """Return a BERT tokenizer with a vocabulary trained on the corpora, from the cache if possible."""
+    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora], cased, strip_accents))
+
+    def train():
         title = f"Training a vocabulary of {size:,} tokens"
-        tokens = train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), bool(cased), strips)
-        if len(tokens) < size:
-            print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is "
-                  f"too small")
-        write_text_atomically(path, "\n".join(tokens) + "\n")
-    return path
+        return train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), cased, strip_accents)
+
+    path = cache_dir / f"vocab_{size}_{key}.txt"
+    return tokenizer_from_tokens(stored_tokens(path, size, train), path, cased, strip_accents)
 
 
-def warn_of_losses(name, normalizer, texts, advice):
-    """Print a warning if a normalizer destroys words of the texts of a corpus."""
-    if losses := warning_of_losses(normalizer, texts):
-        print(f"Warning: {name}: {losses}. If this destroys words: {advice}.")
+def stored_tokens(path, n, find):
+    """Return the tokens in a vocab.txt, which is written with those that `find()` returns if it does not exist.
 
-
-def _excerpt(corpora):
-    """Yield the beginnings of documents that are evenly spaced in each corpus."""
-    n, length = _EXCERPT
-    for corpus in corpora:
-        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
-        yield from (text[:length] for text in corpus.documents.select(rows)["text"])
+    n: how many there should be; fewer are reported.
+    """
+    if not path.exists():
+        tokens = find()
+        if len(tokens) < n:
+            print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {n:,}")
+        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
     """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the
     same tokens.
 
-    cased: keep case.   strip_accents: remove accents and combining marks of other scripts; None: unless `cased`.
+    cased, strip_accents: as in `tokenizer_from_tokens`.
     The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it
     deterministic they are passed in a fixed order as special tokens.
     """
-    strip_accents = _strips_accents(cased, strip_accents)
+    keeps_marks = cased if strip_accents is None else not strip_accents
     tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=not cased, strip_accents=strip_accents)
     counts = Counter()
     for text in texts():
@@ -289,7 +263,7 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
     alphabet = sorted(char for char, count in most_common if count >= min_count and not char.isspace())
     # Punctuation and ideographs are always tokens by themselves and need no continuation.
     continuations = ["##" + char for char in alphabet if not "\u2e80" <= char <= "\ud7ff"
-                     and (char.isalnum() or not strip_accents and unicodedata.category(char).startswith("M"))]
+                     and (char.isalnum() or keeps_marks and unicodedata.category(char).startswith("M"))]
     tokenizer.train_from_iterator(
         texts(),
         vocab_size=size,

@@ -8,7 +8,7 @@ from datasets import concatenate_datasets
 
 from _utils import plots
 from _utils.config import continued_steps, with_schedule
-from _utils.errors import UserError
+from _utils.errors import UserError, as_user_error
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
@@ -25,11 +25,9 @@ from _utils.runs.checkpoints import (
 from _utils.runs.files import code_key
 from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.text import (
-    check_sources,
     extend_tokenizer,
     load_documents,
     load_tokenizer,
-    open_examples,
     prepare_examples,
     pretraining_dataloaders,
     split_held_out,
@@ -51,9 +49,10 @@ def load_data(c, processes=None):
     processes: Processes that train together. The main process prepares the data; the others open it.
     """
     processes = processes or Processes(c.device)
-    hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
-    parts = [split_held_out(open_examples(of_corpus)) for of_corpus in files]
-    train, held_out = (concatenate_datasets(part) for part in zip(*parts))
+    with as_user_error("The examples that the first process prepared cannot be opened ({error}). Start all processes "
+                       "in a folder that their machines share.", FileNotFoundError):
+        hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
+    train, held_out = map(concatenate_datasets, zip(*map(split_held_out, examples)))
     dls = pretraining_dataloaders(
         {"train": train, "held_out": held_out},
         hf_tokenizer,
@@ -68,24 +67,22 @@ def load_data(c, processes=None):
 
 
 def prepare_data(c):
-    """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples.
+    """Returns (hf_tokenizer, [prepared examples of each corpus]), from the cache if possible.
 
     In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
     """
-    check_sources(c.datas, "datasets", c.encoding)
     corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
+    for corpus in corpora:
+        corpus.hash_content()  # of all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
-    # A vocabulary that is trained has been checked for marks before.
-    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
     options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    files = []
-    for corpus in corpora:
-        examples = prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks)
-        files.append([file["filename"] for file in examples.cache_files])
-    return hf_tokenizer, files
+    warn_of_marks = c.cased is None and c.strip_accents is None
+    return hf_tokenizer, [
+        prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora
+    ]
 
 
 @contextmanager

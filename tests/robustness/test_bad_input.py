@@ -69,6 +69,22 @@ def test_unusable_text_raises_and_leaves_no_examples(files, message):
                for path in Path("datasets").rglob("*"))  # only complete documents
 
 
+def test_encodings_of_all_entries_are_checked_before_any_of_them_is_prepared():
+    write("a.txt", ENGLISH * 20)
+    write("b.txt", b"one\ncaf\xe9\n")
+    with pytest.raises(UserError, match="b.txt, line 2"):
+        load_data("datas=a.txt,b.txt")
+    assert not list(Path("datasets").glob("*.arrow"))
+
+
+@pytest.mark.parametrize("vocab", ["vocab=vocab.txt", "vocab=300", "vocab=300 cased=True"])
+def test_a_vocabulary_that_destroys_words_is_reported(capsys, vocab):
+    write("vocab.txt", "\n".join([*WORDS, "ハンタ", "か"]))
+    write("a.txt", "パンダ が パンダ か ハンタ\n\n" * 50)
+    load_data("datas=a.txt", "bs=4", *vocab.split())
+    assert ("パンダ becomes ハンタ" in capsys.readouterr().out) == ("cased" not in vocab)
+
+
 @pytest.mark.parametrize("kind", ["documents", "examples"])
 def test_damaged_prepared_files_raise(kind):
     write("text.txt", ENGLISH * 20)

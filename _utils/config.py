@@ -117,9 +117,11 @@ def from_command_line(config, argv):
 
 
 def explain_keys(config, script):
-    """The text of --help: every key with its value, its help, and what it accepts."""
+    """The text of --help: every key with its value, its help, and what it accepts, in sections."""
     blocks = [f"{Path(script).name} key=value ...", "A value is a Python literal; anything else is a string."]
     for name, key in config.known.items():
+        if key.heading:
+            blocks.append(f"{key.heading}\n{'-' * len(key.heading)}")
         text = f"{key.help} Accepts {accepted(key.accepts)}.".strip()
         lines = textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
         blocks.append("\n".join([f"{name}={config[name]}", *lines]))

@@ -18,11 +18,13 @@ from _utils.text.readers import HUB_CORPORA
 class Key:
     """A key of a configuration.
 
-    accepts: a type, as for pydantic.   default: its value if it is not set.   help: text for --help.
+    accepts: a type, as for pydantic.   default: its value if it is not set.   help: text for --help.   heading: of the
+    section of --help that begins with this key.
     """
     accepts: Any
     default: Any = None
     help: str = ""
+    heading: str = ""
 
     @cached_property
     def adapter(self):
@@ -95,11 +97,10 @@ _Milestones = list_of(Percent, "a list of percentages of the steps, each above 0
 _Upload = Text | Annotated[Callable, Field(description="a function of a path")]
 
 PRETRAIN_KEYS = {
-    # What is trained
     "quickstart": Key(bool, False, (
         "True: a small model on documentation that is installed with the requirements, five minutes on two CPU "
         "cores. Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the "
-        "command line.")),
+        "command line."), heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (
         "'google': masking and initial weights as in Google's code (masking=official, initial_weights=official). "
         "None: as in electra_pytorch.")),
@@ -115,12 +116,11 @@ PRETRAIN_KEYS = {
     "seed": Key(Index | None, 11081, (
         "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is "
         "printed. To resume such a run, set the printed seed.")),
-    # Text
     "datas": Key(list_of(Text, "a list of corpus names or paths"), ["openwebtext"], (
         "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (documentation in installed packages), or "
         "paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or "
         "WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
-        "openwebtext.")),
+        "openwebtext."), heading="Text"),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a "
         "vocabulary of this size. With trained networks: a vocab.txt with words to add to their vocabulary, or a "
@@ -147,11 +147,10 @@ PRETRAIN_KEYS = {
         "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
         "the prepared examples.")),
     "max_length": Key(Length | None, None, "Maximum length of an example, in tokens. None: the recipe's."),
-    # Masking and sampling
     "masking": Key(Literal["bernoulli", "official"], "bernoulli", (
         "'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number "
         "of positions per example, drawn with replacement, including [UNK]; the token ids of positions drawn twice "
-        "are averaged (F7-F12, F19).")),
+        "are averaged (F7-F12, F19)."), heading="Masking and sampling"),
     "mask_prob": Key(_Share | None, None, "Fraction of the tokens that are masked. None: the recipe's."),
     "electra_mask_style": Key(Literal[True, False, "always", None], None, (
         "Replacement of the chosen tokens. True: 85% [MASK], 15% unchanged. False: BERT's 80% [MASK], 10% random, "
@@ -162,10 +161,9 @@ PRETRAIN_KEYS = {
         "instead of one per logit.")),
     "temperature": Key(Positive, 1., "Sampling temperature: the generator's logits are divided by it."),
     "disallow_correct": Key(bool, False, "True: the generator never samples the original token (F15)."),
-    # Networks
     "generator": Key(_Network, None, (
         "Another network with the same vocabulary: a transformers configuration such as {'model_type': 'roberta', "
-        "'hidden_size': 256}, a folder with a config.json, or a hub id. None: the recipe's.")),
+        "'hidden_size': 256}, a folder with a config.json, or a hub id. None: the recipe's."), heading="Networks"),
     "discriminator": Key(_Network, None, "As for generator. None: the recipe's."),
     "generator_hidden_size": Key(Positive | None, None, (
         "Hidden size of the generator as a fraction of the discriminator's. None: the recipe's.")),
@@ -190,8 +188,7 @@ PRETRAIN_KEYS = {
         "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, "
         "with the recipe's lr, while the discriminator, which shares its embeddings, stays as it is. Then continue "
         "from the checkpoint of this run.")),
-    # Loss and optimization
-    "gen_weight": Key(NonNegative, 1., "Weight of the generator's loss."),
+    "gen_weight": Key(NonNegative, 1., "Weight of the generator's loss.", heading="Loss and optimization"),
     "disc_weight": Key(NonNegative | None, None, (
         "Weight of the discriminator's loss. None: 50, or 1 where the second network predicts tokens too.")),
     "gen_smooth_label": Key(_Smoothing, False, (
@@ -220,10 +217,10 @@ PRETRAIN_KEYS = {
         "Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.")),
     "two_stage_steps": Key(Count | None, None, (
         "Steps of the first of two stages, in which the generator is trained alone. None: half of the steps.")),
-    # Checkpoints and log
     "milestones": Key(_Milestones, [6.25, 12.5, 25., 50., 100.], (
         "In percent of the steps: the model is evaluated on held-out text and saved as "
-        "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at are always milestones.")),
+        "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at are always milestones."),
+        heading="Checkpoints and log"),
     "stop_at": Key(Count | None, None, (
         "End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or "
         "without it, continues the run. With objective=two_stage, a step of the second stage.")),
@@ -238,8 +235,8 @@ PRETRAIN_KEYS = {
         "...), or, in the notebook, a function of its path. None: no upload.")),
     "logger": Key(Logger, "tensorboard", (
         "'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.")),
-    # Machine
-    "device": Key(Device | None, None, "'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, else the CPU."),
+    "device": Key(Device | None, None, "'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, else the CPU.",
+        heading="Machine"),
     "precision": Key(Precision, None, (
         "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 "
         "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),

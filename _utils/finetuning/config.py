@@ -66,12 +66,11 @@ _RunsByTask = Annotated[dict[str, _Runs], Field(description="{task: a run or a l
 _Decay = number("a number in [0, 1)", ge=0, lt=1)
 
 FINETUNE_KEYS = {
-    # What is finetuned
     "quickstart": Key(bool, False, (
         "True: compare random weights, the model of `python pretrain.py quickstart=True` and one that was "
         "trained for three hours on tables of real sentences, and check GLUE's files on synthetic tables; "
         "minutes on two cores. Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are "
-        "set on the command line.")),
+        "set on the command line."), heading="What is finetuned"),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
         "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
@@ -91,9 +90,9 @@ FINETUNE_KEYS = {
     "wsc_dir": Key(Text | None, None, (
         "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir (None: datasets/) if it exists, else "
         "aps/super_glue on the hub.")),
-    # Runs
     "start": Key(Index, 0, (
-        "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated.")),
+        "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated."),
+        heading="Runs"),
     "end": Key(Count, 10, "End of the runs, exclusive."),
     "seeds": Key(_Seeds | None, None, "One seed per run: run i uses the i-th. None: run i uses seed i."),
     "start_from_mnli": Key(bool | Text, False, (
@@ -109,10 +108,9 @@ FINETUNE_KEYS = {
     "majority_for_missing": Key(bool, False, (
         "True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean "
         "score).")),
-    # Method
     "task_overrides": Key(_Overrides, {}, (
         "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
-        "1000}}. rows: use only the first training rows.")),
+        "1000}}. rows: use only the first training rows."), heading="Method"),
     "weight_decay": Key(_Decay, 0., "Weight decay, 0 as in the paper; Google's code uses .01 (D10)."),
     "adam_bias_correction": Key(bool, False, (
         "False: Adam without bias correction, as in Google's code. True: with bias correction.")),
@@ -143,8 +141,8 @@ FINETUNE_KEYS = {
         "Divide sentences and pairs that are too long into windows that begin every N tokens, instead of "
         "truncating them. Training uses each window, predictions are the mean of their probabilities (not in the "
         "paper). None: off.")),
-    # Machine
-    "device": Key(Device | None, None, "'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU."),
+    "device": Key(Device | None, None, "'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.",
+        heading="Machine"),
     "precision": Key(Precision, None, (
         "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 "
         "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),

@@ -206,7 +206,7 @@ def _values_of_pair(name):
     values = {"vocab": name}
     if name.endswith(".pth"):
         run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
-        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
+        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split() if key in run}
     elif name.startswith("google/"):
         values["masking"] = "official"
     return values
@@ -225,6 +225,8 @@ def _check(config, objective):
         _check_pair(config, objective)
     if config.seed is None:
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
+    if (config.micro_batch or 0) > config.bs:
+        raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in kinds.conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     if config.generator and (config.generator_hidden_size or config.generator_layers):

@@ -157,8 +157,8 @@ QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end"
 
 
 def complete_finetuning(config):
-    """Fill in what follows from the configuration alone: the quickstart's values, the group, the group with the MNLI
-    runs, and th_run as {task: runs}.
+    """Fill in what follows from the configuration alone: the quickstart's values, the group, and the group with the
+    MNLI runs.
 
     Raises UserError for values that contradict each other.
     """
@@ -172,8 +172,6 @@ def complete_finetuning(config):
     config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model), "th_run": {}})
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
-    if isinstance(config.th_run, list):
-        config.th_run = dict.fromkeys(names_of(tasks), config.th_run)
     _check(config)
     return config
 
@@ -195,14 +193,15 @@ def for_checkpoint(config, pretrained):
 def _group_of(model):
     """Group name for a checkpoint, folder or hub id: the last part of the path; two parts for a network of a pair."""
     path = Path(model.removesuffix(".pth"))
-    in_pair = path.name in ("discriminator", "generator", "classifier")
-    return f"{path.parent.name}_{path.name}" if in_pair else path.name
+    in_pair = path.name in ("discriminator", "generator", "classifier") and path.parent.name
+    return f"{path.parent.name}_{path.name}" if in_pair else path.name or "finetuned"
 
 
 def _check(config):
     tasks = names_of(config.tasks)
     for key, known in (("task_overrides", (*TASKS, *tasks)), ("th_run", tasks)):
-        if unknown := [name for name in config[key] if name not in known]:
+        named = config[key] if isinstance(config[key], dict) else ()
+        if unknown := [name for name in named if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "
                             f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:

@@ -44,7 +44,7 @@ def load_tables(c):
     for name, entry in zip(names_of(c.tasks), c.tasks):
         if isinstance(entry, dict):
             tables[name] = load_custom_task(entry)
-        elif name == WSC.name and c.wsc_trick:
+        elif name == WSC.name and c.wsc_trick and c.do_finetune:
             tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
@@ -148,7 +148,7 @@ class Group:
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if record["code"] != self.code else ""
+                changed = ", with code that changed since" if record.get("code", self.code) != self.code else ""
                 report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()

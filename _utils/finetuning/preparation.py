@@ -23,15 +23,12 @@ class RunProcesses(Processes):
 
     def __init__(self, device=None):
         super().__init__("cpu")  # over gloo: NCCL refuses processes that share a GPU
-        self.configured = device
+        if self.n > 1 and device is None and torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
     def device(self, chosen):
-        """The torch.device of this process; `chosen` is the device of a single process."""
-        if self.n == 1 or chosen.type == "cpu" or self.configured is not None:
-            return chosen
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-        torch.cuda.set_device(device)  # pinned memory is allocated through the current GPU
-        return device
+        """The torch.device of this process: `chosen`, which is the current GPU if the configuration names no device."""
+        return chosen
 
     def report(self, line):
         """Print a line of any process, although only the first one of a machine prints otherwise."""
@@ -94,6 +91,8 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
             text += f"; {text_of_updates(data, settings_by_task[name])}"
             if data.task.is_own and (head := data.task.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
+        elif settings_by_task and missing_tables(data):
+            text += "; not finetuned"
         print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
 
 
@@ -138,10 +137,12 @@ def chosen_runs(c, runs, planned=()):
     """
     chosen = {}
     for name in names_of(c.tasks):
-        finished = sorted(runs.of(c.group_name, name).with_checkpoints(), key=rank, reverse=True)
+        of_task = runs.of(c.group_name, name)
+        finished = sorted(of_task.with_checkpoints(), key=rank, reverse=True)
         known = dict.fromkeys(range(c.start, c.end) if name in planned else ())
         known |= {record["run"]: record for record in finished}
-        wanted = c.th_run.get(name, ()) if known else ()
+        of_all = c.th_run if of_task or known else ()  # a list is for the tasks that have runs
+        wanted = c.th_run.get(name, ()) if isinstance(c.th_run, dict) else of_all
         if missing := [run for run in wanted if run not in known]:
             path = run_path(c.group_name, name, missing[0])
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "

@@ -2,6 +2,7 @@
 import itertools
 from operator import itemgetter
 
+import numpy as np
 import pandas as pd
 
 from _utils.errors import UserError
@@ -17,12 +18,12 @@ COMPARISON = GLUE_FOLDER / "comparison.png"
 def headline_scores(record, kind="scores"):
     """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's.
 
-    kind: of numbers, "scores" or "baselines".
+    kind: of numbers, "scores" or "baselines"; records of earlier versions have no baselines.
     """
     task = task_of(record)
     scores = {task.title_of(split): 100 * next(iter(metrics.values()))
-              for split, metrics in record[kind].items()}
-    if record["task"] == "mnli":
+              for split, metrics in record.get(kind, {}).items()}
+    if record["task"] == "mnli" and len(scores) > 1:
         scores["MNLI, both"] = sum(scores.values()) / len(scores)
     return scores
 
@@ -39,15 +40,17 @@ def named_scores(scores):
 
 def format_scores(record):
     """The scores of a run in percent, in one line, each with that of a constant prediction."""
-    kind, baselines = task_of(record).baseline, named_scores(record["baselines"])
+    kind, baselines = task_of(record).baseline, named_scores(record.get("baselines", {}))
     formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    return ", ".join(f"{name} {formats(name, value)} ({kind} {formats(name, baselines[name])})"
-                     for name, value in named_scores(record["scores"]).items())
+    return ", ".join(
+        f"{name} {formats(name, value)}" + (f" ({kind} {formats(name, baselines[name])})" if name in baselines else "")
+        for name, value in named_scores(record["scores"]).items()
+    )
 
 
 def notices_of(record):
     """The texts of the warnings about the predictions of a run."""
-    return [f"{split}: {text}" for split, text in record["notices"].items() if text]
+    return [f"{split}: {text}" for split, text in record.get("notices", {}).items() if text]
 
 
 def notices_of_runs(runs):
@@ -82,7 +85,7 @@ def summarize(runs):
                 "training examples": f"{record['train_rows']:,}",
                 "best": value,
                 "best run": record["run"],
-                "baseline": baselines[line],
+                "baseline": baselines.get(line, np.nan),
                 "rank": rank(record),
             })
     scores = pd.DataFrame(lines)
@@ -105,8 +108,10 @@ def table_of_runs(runs):
             "metric": metric,
             "other metrics": _in_line(dict(others)),
             "training examples": record["train_rows"],
-            **{key: record["settings"][key] for key in ("lr", "bs", "epochs")},
-            "seconds": record["seconds"],
+            "lr": record["settings"].get("lr"),
+            "bs": record["settings"].get("bs"),
+            "epochs": record["settings"].get("epochs"),
+            "seconds": record.get("seconds"),
         })
     return pd.DataFrame(lines)
 
@@ -162,11 +167,11 @@ def class_tables(record):
     it is small.
     """
     split, texts = task_of(record).devs[0], []
-    if classes := record["classes"][split]:
+    if classes := record.get("classes", {}).get(split):
         table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(record).title}, run {record['run']} (the best), by class on the dev set",
                   as_text(table.astype({"rows": int}))]
-    matrix, labels = record["confusion"][split], task_of(record).labels
+    matrix, labels = record.get("confusion", {}).get(split), task_of(record).labels
     if matrix and len(labels) <= 12:
         texts += ["Rows with each label (lines) by prediction (columns)",
                   pd.DataFrame(matrix, labels, labels).to_string()]
@@ -188,6 +193,9 @@ def report(runs):
     parts = [f"Scores of {runs[0]['group']} in percent ({metrics})", as_text(summarize(runs))]
     if best:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(path_of(record).name for record in best)}"]
+    strides = {task_of(record).title: record["settings"].get("window_stride") for record in runs}
+    if windows := [f"{title} (every {stride} tokens)" for title, stride in strides.items() if stride]:
+        parts.append(f"Texts that are too long are predicted as the mean of windows: {', '.join(windows)}")
     parts += notices_of_runs(runs)
     parts += [text for record in best if task_of(record).reports_classes for text in class_tables(record)]
     if synthetic := synthetic_titles(runs):
@@ -245,6 +253,6 @@ def save_result_plots(runs):
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     for record in best_runs(runs):
-        if matrix := task_of(record).reports_classes and record["confusion"]["validation"]:
+        if matrix := task_of(record).reports_classes and record.get("confusion", {}).get("validation"):
             save_plot(plot_confusion(matrix, task_of(record).labels), folder / f"confusion_{record['task']}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

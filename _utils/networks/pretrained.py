@@ -198,6 +198,9 @@ def load_with_head(name, part=None):
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
                         "folder from export_hf or convert_tf, or a hub id such as "
                         f"google/electra-small-discriminator.{_ADVICE[part]}")
+    if part == "generator" and hf_tokenizer.mask_token is None:
+        raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
+                        "model in its folder.")
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 

@@ -244,13 +244,17 @@ def resume(config, run):
 
 
 def is_finished(config, run):
-    """Whether a RunFolder is complete and its checkpoints to resume from were deleted: its last milestone is left.
+    """Whether a RunFolder is complete and its checkpoints to resume from are gone or damaged: its last milestone is
+    left.
 
     Raises UserError if it was trained with another configuration.
     """
     milestone = run.milestone(100.)
-    if not config.resume or not milestone.exists() or any(run.folder.glob("resume*.pth")):
+    if not config.resume or not milestone.exists():
         return False
+    with contextlib.suppress(DamagedCheckpoint):
+        if find_resume_checkpoint(run.folder):
+            return False
     _with_choices_of(load_checkpoint(milestone, mmap=True)["config"], config, run)
     return True
 
@@ -260,6 +264,8 @@ def _with_choices_of(original, config, run):
 
     UserError for settings that must not differ.
     """
+    # A key that is newer than the run had its default.
+    original = {name: key.default for name, key in config.known.items()} | original
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = str(config["device"])[:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]

@@ -136,6 +136,8 @@ class RunFolder:
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
+        for left in self.folder.glob("*.unfinished"):  # by a process that was killed while it saved for the first time
+            left.unlink()
         milestones = (path for path in self.root.glob("*%.pth") if path.stem.rpartition("_")[0] == self.name)
         files = [*filter(Path.exists, [self.folder]), *milestones]
         if files:

@@ -4,6 +4,7 @@ import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.errors import UserError, as_user_error
+from _utils.tasks.table_files import is_conll
 from _utils.tasks.tables import TaskData, as_label, check_columns, labels_in, numbers_in, shortened, to_dataset
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
@@ -33,7 +34,9 @@ def load(kind, definition, tables, reason):
         columns = dict(zip(task.texts, texts))
         if split in labels:
             columns["label"] = label
-        splits[split] = to_dataset(table, columns | {"group": definition["groups"]}, tasks[split], split, notices)
+        if split == "train" and definition["groups"]:
+            columns["group"] = definition["groups"]
+        splits[split] = to_dataset(table, columns, tasks[split], split, notices)
     if "validation" not in tables:
         splits |= split_rows(splits["train"], task, definition["dev"])
         if not splits["validation"]:
@@ -46,16 +49,19 @@ def load(kind, definition, tables, reason):
 
 def columns_of(definition, tables):
     """(columns of the texts, columns of the labels); UserError if the files lack a column that the definition needs."""
-    columns, name = tables["train"].rows, definition["name"]
+    columns, name = [*tables["train"].rows], definition["name"]
     groups, choices = [*filter(None, [definition["groups"]])], definition["choices"] or []
-    is_conll = "-1" in columns
-    label = definition["label"] or (["-1"] if is_conll else ["label"])
-    others = [column for column in columns if column not in (*label, *groups, *choices)]
-    texts = definition["text"] or (["0"] if is_conll else others)
+    if columns and is_conll(definition["train"]):
+        names = definition["text"] or ["0"], definition["label"] or ["-1"]
+        texts, label = ([columns[-1] if column == "-1" else column for column in of_kind] for of_kind in names)
+    else:
+        label = definition["label"] or ["label"]
+        texts = definition["text"] or [column for column in columns if column not in (*label, *groups, *choices)]
     of_all = [*texts, *choices]
+    keys = ["'text'", "'label'", *(repr(key) for key in ("choices", "groups") if definition[key])]
     required = {"train": [*label, *of_all, *groups], "validation": [*label, *of_all], "test": of_all}
     for split, table in tables.items():
-        check_columns(table, required[split], f"Set 'text' and 'label' of the task {name!r} to columns of its files.")
+        check_columns(table, required[split], f"Set {' and '.join(keys)} of the task {name!r} to columns of its files.")
     if definition["text"] is None and len(texts) != 1:
         raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task {name!r} "
                         "to the column of the text, or to a list of two.")

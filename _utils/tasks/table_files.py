@@ -2,8 +2,8 @@
 
 CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line breaks. In TSV files quotes are ordinary
 characters, as in GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an
-empty line ends a sentence; columns have no names, so they are numbered from 0, and the last one is also -1. The values
-of a row are lists with an item for each word.
+empty line ends a sentence; columns have no names, so they are numbered from 0, and the values of a row are lists with
+an item for each word.
 """
 import ast
 import contextlib
@@ -123,7 +123,6 @@ def _read_conll(path):
                         "stands before a sentence.")
     rows = words.rows.reset_index(names="place").groupby(sentence[cells.index].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
-    rows["-1"] = rows.get(str(n_columns - 1))  # None for a file without words
     return Table(path, rows, {})
 
 
@@ -142,3 +141,8 @@ def _are_comments(lines, cells, sentence):
 FORMATS = {
     ".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines, ".json": _read_json_lines,
     ".parquet": _read_parquet, ".conll": _read_conll, ".txt": _read_conll, ".bio": _read_conll}
+
+
+def is_conll(path):
+    """Whether a file has CoNLL columns, by its name."""
+    return FORMATS.get(Path(path).suffix.lower()) is _read_conll

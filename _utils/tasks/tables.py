@@ -153,8 +153,7 @@ def write_rows(path, predictions):
 def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
-    columns: {column of the Dataset: column of the Table} of the texts, of the label if rows have one, and of the group,
-    which the Table may lack.
+    columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
     advice: what to do about malformed rows.
     An empty text is malformed except in a test set. electra_pytorch skips such rows in training, too; Google encodes
     them as single sentences (D13).
@@ -163,8 +162,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     parsers = {**dict.fromkeys(task.texts, (task.parse_texts, task.text_format)),
                "label": (task.parse_labels, task.label_format),
-               "group": (lambda cells: cells.map(as_label), "a group")}
-    columns = {name: column for name, column in columns.items() if column in table.rows}
+               "group": (lambda cells: cells.map(as_label).replace("", np.nan), "a group")}
     for name, column in columns.items():
         (parse, accepted), cells = parsers[name], table.rows[column]
         values = parse(cells).astype(object)

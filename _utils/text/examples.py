@@ -9,7 +9,7 @@ from scipy.stats import entropy
 
 from _utils.errors import UserError
 from _utils.runs.files import content_key
-from _utils.text.normalization import warning_of_losses
+from _utils.text.normalization import warn_of_losses
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.sources import prepared
@@ -113,9 +113,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         words = unknown_words(hf_tokenizer, texts)
         _warn(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary, such as {words}. Choose a vocabulary "
               "for its language, or train one with vocab=30522.", is_fatal=unknown > .3)
-    if warn_of_marks and (losses := warning_of_losses(hf_tokenizer.backend_tokenizer.normalizer, texts)):
-        _warn(f"{name}: {losses}. If this destroys words: choose a vocabulary for this text, or set cased=True, which "
-              "keeps case and accents, or strip_accents=False, which keeps accents, with a vocab.txt or vocab=30522.")
+    if warn_of_marks:
+        warn_of_losses(name, hf_tokenizer.backend_tokenizer.normalizer, texts)
     examples = processor.build(lines, random.Random(0))
     special = {*processor.before, *processor.after, *processor.between, *processor.end}  # raw text has none of them
     kept = sum(i not in special for ids, _ in examples for i in ids) / n_tokens

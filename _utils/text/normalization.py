@@ -14,6 +14,14 @@ _MANY_ACCENTS, _MANY_MARKS, _MANY_MIXED = .08, .005, .1
 _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 
 
+def warn_of_losses(name, normalizer, texts):
+    """Print a warning if a normalizer destroys words of the texts of a corpus. name: of the corpus."""
+    if losses := warning_of_losses(normalizer, texts):
+        print(f"Warning: {name}: {losses}. If this destroys words: choose a vocabulary for this text, or set "
+              "cased=True, which keeps case and accents, or strip_accents=False, which keeps accents, with a vocab.txt "
+              "or vocab=30522.")
+
+
 def warning_of_losses(normalizer, texts):
     """Describe what a normalizer of `tokenizers`, or None, destroys in the words of texts, with examples; None if
     little.

@@ -109,7 +109,7 @@ def find_files(pattern):
 
 def _glob(pattern):
     """Return the paths that a glob matches, except for folders of which it matches files."""
-    paths = glob.glob(str(pattern), recursive=True)
+    paths = [path.rstrip(os.sep) for path in glob.glob(str(pattern), recursive=True)]
     return {*paths} - {os.path.dirname(path) for path in paths}
 
 

@@ -87,7 +87,10 @@ def _own_files(source, cache_dir, encoding, documents):
     """
     files, options = find_files(source), (_READING_VERSION, encoding, documents)
     record = cache_dir / f"source_{content_key((options, files))}.xxh3"
-    hash_content = lambda: current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
+
+    def hash_content():
+        with reading(source):  # a file that vanished
+            return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def read():
         for file in files:

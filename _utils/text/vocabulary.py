@@ -7,6 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -16,6 +17,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, 
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
+from _utils.text.normalization import warn_of_losses
 from _utils.text.readers import cut_text
 from _utils.text.special_tokens import (
     SPECIAL_TOKENS,
@@ -75,6 +77,7 @@ def is_cacheable(tokenizer):
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
+_EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of each, that are checked before training
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
@@ -86,7 +89,7 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     Raises UserError for an invalid vocabulary, a missing special token, or an unreachable hub.
     """
     if isinstance(vocab, int):
-        return _trained_tokenizer(vocab, corpora, Path(cache_dir), bool(cased), strip_accents)
+        return _trained_tokenizer(vocab, corpora, Path(cache_dir), cased, strip_accents)
     if is_vocab_file(vocab):
         return from_vocab_file(vocab, cased, strip_accents)
     if vocab.endswith(".pth"):
@@ -167,7 +170,9 @@ def without_accents(text):
 
 
 def _from_tokenizer_file(path):
-    """Return the tokenizer in a tokenizer.json."""
+    """Return the tokenizer in a tokenizer.json, with the settings in the tokenizer_config.json next to it, if any."""
+    if Path(path).name == "tokenizer.json" and Path(path).with_name("tokenizer_config.json").is_file():
+        return pretrained_tokenizer(str(Path(path).parent), _ADVICE)
     with as_user_error(f"The tokenizer {path!r} cannot be read ({{error}}). Pass a tokenizer.json of the library "
                        "tokenizers, a vocab.txt with one token per line, or the folder of a tokenizer."):
         return _usable(PreTrainedTokenizerFast(tokenizer_file=path))
@@ -217,19 +222,33 @@ def pretrained_tokenizer(name, advice):
                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
         raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
-    return _usable(tokenizer)
+    if _usable(tokenizer).pad_token is None:
+        raise UserError(f"The tokenizer {name!r} has no padding token. {advice}")
+    return tokenizer
 
 
 def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
     """Return a BERT tokenizer with a vocabulary trained on the corpora, from the cache if possible."""
-    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora], cased, strip_accents))
+    settings = bool(cased), strip_accents
+    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora], *settings))
 
     def train():
+        if cased is None and strip_accents is None:
+            names = ", ".join(corpus.name for corpus in corpora)
+            warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
-        return train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), cased, strip_accents)
+        return train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), *settings)
 
     path = cache_dir / f"vocab_{size}_{key}.txt"
-    return tokenizer_from_tokens(stored_tokens(path, size, train), path, cased, strip_accents)
+    return tokenizer_from_tokens(stored_tokens(path, size, train), path, *settings)
+
+
+def _excerpt(corpora):
+    """Yield the beginnings of documents that are evenly spaced in each corpus."""
+    n, length = _EXCERPT
+    for corpus in corpora:
+        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
+        yield from (text[:length] for text in corpus.documents.select(rows)["text"])
 
 
 def stored_tokens(path, n, find):

@@ -281,8 +281,10 @@ class TrainingRecorder(Callback):
         learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
         self.skipped.copy_(interval["skipped"])
-        if self.log:  # summed over the processes later, so only one may have it
-            learn.train_metrics.state.copy_(interval["metrics"])
+        metrics = learn.train_metrics.state
+        # Summed over the processes later, so only one may have it. Code that was changed may compute other metrics.
+        if self.log and interval["metrics"].shape == metrics.shape:
+            metrics.copy_(interval["metrics"])
             self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
             self.waited = interval["waited"]
 

@@ -49,8 +49,9 @@ def load_data(c, processes=None):
     processes: Processes that train together. The main process prepares the data; the others open it.
     """
     processes = processes or Processes(c.device)
+    of_others = () if processes.is_main else FileNotFoundError
     with as_user_error("The examples that the first process prepared cannot be opened ({error}). Start all processes "
-                       "in a folder that their machines share.", FileNotFoundError):
+                       "in a folder that their machines share.", of_others):
         hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
     train, held_out = map(concatenate_datasets, zip(*map(split_held_out, examples)))
     dls = pretraining_dataloaders(
@@ -79,7 +80,8 @@ def prepare_data(c):
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
     options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    warn_of_marks = c.cased is None and c.strip_accents is None
+    # A vocabulary that is trained has been checked for marks before.
+    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
     return hf_tokenizer, [
         prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora
     ]
@@ -114,7 +116,8 @@ class PretrainingRun:
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
-        self.c, self.checkpoint = resume(c.copy_with({"device": str(device)}), self.run_folder)
+        # With the steps and the micro-batch of an earlier start.
+        self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
         check_writable("datasets", self.run_folder.folder)
         if c.compile:
             check_compiler()
@@ -127,18 +130,20 @@ class PretrainingRun:
         self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
-        """Lock the run, fit trained networks to its vocabulary, and move the data to the device. Returns the
-        configuration.
+        """Lock the run, find the checkpoint to resume from, fit trained networks to the vocabulary, and move the data
+        to the device. Returns the configuration.
 
         What it leaves to the text and the hardware is chosen, except for steps=None with `minutes`, which `training`
         replaces.
         """
         if self.processes.is_main:
             self.stack.enter_context(locked(self.run_folder.folder))
-        c, self.hf_tokenizer = self.c, hf_tokenizer
+        # Again, because another process may have trained the run in the meantime.
+        c, self.checkpoint = resume(self.c, self.run_folder)
+        self.hf_tokenizer = hf_tokenizer
         if self.networks:
             add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
-        if not (c.steps or c.minutes):
+        if not (c.steps or c.minutes):  # after `resume`, because a changed text must not change the steps of a run
             c = with_schedule(c, continued_steps(c, len(dls.train_ds)))
         dls.to(torch.device(c.device))
         self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)

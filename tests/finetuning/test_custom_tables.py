@@ -212,6 +212,13 @@ def test_tags_are_converted_to_one_scheme(scheme, tags):
     assert tags_of(loaded("a.conll", dev="a.conll", scheme=scheme)) == tags
 
 
+@pytest.mark.parametrize("line", ["{}", "{} NN"])
+def test_a_test_file_without_the_column_of_tags_has_none(line):
+    write("a.conll", "the NN O\ncat VB B-X\n\n" * 10)
+    data = loaded("a.conll", test=write("b.conll", "".join(line.format(word) + "\n" for word in ("the", "dog"))))
+    assert data.task.labels == ("B-X", "O") and data.splits["test"]["label"][:] == [[-1, -1]]
+
+
 def test_a_tag_that_only_the_dev_file_has_counts_as_one_word_in_balanced_weights():
     task = loaded(tagged("A A A B"), dev=tagged("A C", "dev.conll"), class_weights="balanced").task
     assert task.class_weights == pytest.approx((5 / 9, 5 / 3, 5 / 3))  # words / (labels * words of it)
@@ -371,6 +378,8 @@ BAD_FILES = [
     ("a.jsonl.gz", "", "compressed"),
     ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", "0.9 .*2 'groups'", {"groups": "group", "dev": .9}),
     ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, "1 'groups'", {"groups": "group", "dev": .2}),
+    ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,\n" * 9, "line 3: .*'group' contains ''",
+     {"groups": "group", "dev": .2}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'class_weights' does not apply", {"class_weights": "balanced"}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),

@@ -93,8 +93,9 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
     assert made_by() == best["run"] and made_by(f"th_run={{'stsb': {worst['run']}}}") == worst["run"]
     paths[best["run"]].unlink()
     assert made_by() == worst["run"]
-    with pytest.raises(UserError, match=f"run {best['run']} of stsb"):
-        made_by(f"th_run={best['run']}")
+    for th_run in best["run"], {"stsb": [best["run"]]}, {"mrpc": [0]}:
+        with pytest.raises(UserError, match="th_run names run"):
+            made_by(f"th_run={th_run}", "tasks=stsb,mrpc")
 
 
 def test_tasks_with_missing_files_are_skipped(again, glue, tmp_path, capsys):

@@ -62,8 +62,10 @@ class Choices(Task):
         for names in (tuple(map(str, positions)) for positions in spellings):
             if labels <= set(names):
                 return label, labels_by_split(tables, label), [], {"labels": names}
-        tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
-        notices = ["labels are read as the texts of choices, or as their positions from 0"]
+        notices = []
+        if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
+            notices = ["labels are read as the texts of choices"]
+            tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
         return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
 
     @classmethod
@@ -173,12 +175,11 @@ def _with_positions(table, label, choices):
     labels = table.rows[label]
     are_equal = table.rows[choices].eq(labels, axis=0)
     has_one = are_equal.sum(axis=1) == 1
-    positions = [*map(str, range(len(choices)))]
-    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1", *positions])]
-    accepted = f"one of {', '.join(positions)} or exactly one of the choices"
-    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not {accepted}"
+    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1"])]
+    problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not exactly one of the choices"
                 for place, cell in others.items()}
-    rows = table.rows.assign(**{label: labels.where(~has_one, are_equal.set_axis(positions, axis=1).idxmax(axis=1))})
+    positions = are_equal.set_axis(range(len(choices)), axis=1).idxmax(axis=1).astype(str)
+    rows = table.rows.assign(**{label: labels.where(~has_one, positions)})
     return table._replace(rows=rows, problems=problems | table.problems)
 
 

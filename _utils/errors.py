@@ -105,9 +105,10 @@ def print_user_errors():
         elif is_first_process() or not getattr(error, "is_common", False):
             # torch.distributed redirects sys.stderr here and adds a prefix.
             print(message, file=sys.__stderr__, flush=True)
-        if getattr(error, "exit_status", 1) != 1:
+        status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
+        if status != 1:
             sys.stdout.flush()
-            os._exit(error.exit_status)
+            os._exit(status)
     sys.excepthook = hook
 
 

@@ -30,9 +30,10 @@ def predict(
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
+        wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
         raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "
-                        f"{task.title}, a line has {', '.join(columns)}, separated by tabs; in a CSV file, quote cells "
-                        "that contain the delimiter.")
+                        f"{task.title}, each line needs {wanted}; in a CSV file, quote cells that contain the "
+                        "delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     if header := task.header(columns):

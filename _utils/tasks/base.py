@@ -50,6 +50,7 @@ class Task(Description):
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
+    has_label_columns: ClassVar[bool] = False  # whether each label may have a column of 1 or 0
     keys: ClassVar[dict] = {}  # of the dictionary of a custom task, beside those of custom.py: {key: type}
     unused: ClassVar[tuple] = ()  # those of custom.py that do not apply
     metric_functions: ClassVar[dict] = {

@@ -18,6 +18,9 @@ def load(kind, definition, tables, reason):
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(definition, tables)
+    if len(columns) > 1 and not kind.has_label_columns:
+        raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns, but the kind "
+                        f"{kind.kind!r} has one. Set it to one column, or 'kind' to 'multilabel'.")
     tables |= {split: with_labels(table, columns) for split, table in tables.items()}
     label, labels, notices, fields = kind.labels_of(tables, texts, columns, definition)
     if set(labels.get("test", ())) <= {"-1", "[]"}:  # as in the test sets of the hub

@@ -23,6 +23,7 @@ class MultiLabel(Task):
     """A task with several labels of a text: each is an independent yes or no."""
     kind: ClassVar[str] = "multilabel"
     one_class: ClassVar[bool] = False
+    has_label_columns: ClassVar[bool] = True
     metric_functions: ClassVar[dict] = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))

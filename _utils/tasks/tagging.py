@@ -47,7 +47,7 @@ class Tagging(Task):
     @classmethod
     def from_files(cls, definition, tables, reason):
         """As `Task.from_files`; the TaskData of Spans if some labels are character spans."""
-        _, [label] = cls.columns_of(definition, tables)
+        _, [label, *_] = cls.columns_of(definition, tables)
         has_spans = labels_in(tables["train"], label).map(is_nested).any()
         return load(Spans if has_spans else cls, definition, tables, reason)
 
@@ -231,6 +231,15 @@ class Spans(Tagging):
     def labels_of_texts(self, texts, labels):
         """The predicted labels of texts as the training file spells them."""
         return list(map(spans_of_tags, texts, labels))
+
+    def header(self, columns):
+        return "\t".join(["spans", *columns])
+
+    def lines(self, texts, predictions):
+        """A line for each text: its spans as JSON, and the text."""
+        texts = texts.iloc[:, 0]
+        for text, spans in zip(texts, self.labels_of_texts(texts, predictions.labels)):
+            yield "\t".join([json.dumps(spans, ensure_ascii=False), re.sub(r"\s", " ", text)])
 
 
 def write_words(path, sentences, tags):

@@ -288,13 +288,15 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
         assert lines[:n] == predicted[:n]
 
 
-def test_a_task_on_character_spans_predicts_spans_of_new_texts(start):
+def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     """Words and punctuation are the same in training and for every way to predict."""
     rows = [{"text": f"({text})", "label": [[1, 1 + len(text.split()[0]), "FIRST"]]} for text in sentences(60)]
     Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     start(OWN | {"train": "train.jsonl"}, epochs=6, lr=3e-3, bs=8)
     model, texts = finetune.load("g_mine_0.pth"), ["(network makes guesses)", "(a, b)"]
     assert model.predict(texts).labels == [[[1, 8, "FIRST"]], [[1, 2, "FIRST"]]]
+    Path("x.txt").write_text("\n".join(texts))
+    assert printed_predictions("x.txt", capsys)[0] == [['[[1, 8, "FIRST"]]', texts[0]], ['[[1, 2, "FIRST"]]', texts[1]]]
     find = exported_pipeline("token-classification", aggregation_strategy="first")
     [entity] = [found for found in find(texts[0]) if found["entity_group"] == "FIRST"]
     assert (entity["start"], entity["end"]) == (1, 8)

@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 
 from transformers import AutoConfig
 
-# Settings of all networks (F23, F29).
-_SHARED = dict(layer_norm_eps=1e-12)
-
 # The values of the key `tying`, and the modules that they share.
 TYINGS = {
     "none": (),
@@ -61,9 +58,9 @@ class Network:
             intermediate_size=self.intermediate,
             max_position_embeddings=self.positions,
             initializer_range=initializer_range,
-            hidden_dropout_prob=self.dropout,
+            hidden_dropout_prob=self.dropout,  # F23
             attention_probs_dropout_prob=self.dropout,
-            **_SHARED,
+            layer_norm_eps=1e-12,  # F29
             **of_family,
         )
 

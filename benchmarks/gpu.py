@@ -36,6 +36,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -48,12 +49,12 @@ from torch.profiler import ProfilerActivity, profile
 
 import finetune  # noqa: F401  shows what is missing in the environment
 import pretrain
-from _utils import recipes
 from _utils.config import complete
 from _utils.finetuning.runs import Runs
 from _utils.keys import Count, Device, Size, Text, list_of
 from _utils.objectives.kinds import flops_per_token
 from _utils.optim import clip_by_global_norm
+from _utils.recipes import RECIPES, Network
 from _utils.runs.checkpoints import save_pretrained, versions
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import GLUE, TASKS
@@ -151,7 +152,8 @@ def equality(device, miniature):
 
 def without_dropout():
     """Context in which networks of the recipes are built without dropout."""
-    return mock.patch.dict(recipes._SHARED, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
+    config = Network.config
+    return mock.patch.object(Network, "config", lambda network, *args: config(replace(network, dropout=0.), *args))
 
 
 def step_from_start(c, hf_tokenizer, x, device):
@@ -477,7 +479,7 @@ def steps(size, kind, device, miniature, seconds=9.):
     per_step, peak = median(found["seconds per step"]), peak_memory(device)
     throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)
     tokens = c.bs * c.max_length
-    flops = tokens * flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
+    flops = tokens * flops_per_token(RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
     row = {
         "ms/step": 1e3 * per_step,
         "tokens/s": tokens / per_step,

@@ -208,7 +208,9 @@ def test_campaign_of_faults_is_survived(start, capsys):
     survived += run.survived
 
     run = start("pretrain.py", "num_workers=2")
-    for _ in range(6):
+    for _ in range(20):
+        if survived["dead workers"] == 3:  # a kill may come when there are no workers
+            break
         run.use_new_folder()
         done = run.start(kill_after=run.seconds * rng.uniform(.2, .9), victim="worker")
         assert "Traceback" not in done.stderr.split("error: ")[-1]
@@ -216,5 +218,5 @@ def test_campaign_of_faults_is_survived(start, capsys):
         survived["dead workers"] += done.returncode != 0
     with capsys.disabled():
         print(f"\n{survived.total()} faults survived: {dict(survived)}")
-    assert survived["kills"] == 60 and survived["full disks"] >= 7 and survived["dead workers"] >= 3
+    assert survived["kills"] == 60 and survived["full disks"] >= 7 and survived["dead workers"] == 3
     assert survived["damaged .pth"] + survived["damaged .arrow"] >= 18

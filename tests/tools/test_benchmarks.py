@@ -1,4 +1,8 @@
-"""The recorded losses of Google's code against those of pretrain.py."""
+"""The recorded losses of Google's code against those of pretrain.py, and the checks for a GPU in miniature."""
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import pretrain
@@ -20,3 +24,11 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
     expected = sum(map(google_curve.window_means, google.values())) / len(google)
     for step in (200, 300, 400, 500, 600):
         assert found[step] == pytest.approx(expected[step], abs=.1)
+
+
+@pytest.mark.slow
+def test_the_checks_for_a_gpu_run_in_miniature_on_a_cpu(tmp_path):
+    settings = "device=cpu miniature=True sections=equality,replay,changes,steps".split()
+    done = subprocess.run([sys.executable, "-m", "benchmarks.gpu", *settings, f"results={tmp_path}"],
+                          cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]

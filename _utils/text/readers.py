@@ -210,10 +210,14 @@ def _read_json_lines(lines, path):
 
 def _text_of_json(line, path, number):
     try:
-        text = json.loads(line)["text"]
+        content = json.loads(line)
+        text = content["text"]
         text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
         return text
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except KeyError:
+        raise UserError(f"{path}, line {number} has no \"text\" (its keys: {', '.join(content):.200}). Rename the key "
+                        "of the texts, or remove the line.") from None
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
                         f"line.") from None
 

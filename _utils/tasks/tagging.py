@@ -65,10 +65,12 @@ class Tagging(Task):
         """As `Task.labels_of`, with tags in the wanted scheme."""
         [label] = columns
         tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
-        notices = [] if definition["scheme"] else scheme_notices(tags["train"])
         if definition["scheme"]:
             check_scheme(tags["train"], definition)
             _convert(tables, tags, label, partial(in_scheme, scheme=definition["scheme"]))
+            notices = []
+        else:
+            notices = scheme_notices(tags["train"])
         labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
         return label, labels, notices, {}
 

@@ -99,8 +99,9 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     else:
         part = os.path.join(vocab, "discriminator")
         tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, _ADVICE)
-    knows_all = {"unk_token"} if isinstance(tokenizer.backend_tokenizer.model, models.BPE) else {}  # of bytes
-    check_special_tokens({*tokenizer.special_tokens_map, *knows_all}, vocab)
+    is_bpe = isinstance(tokenizer.backend_tokenizer.model, models.BPE)
+    not_needed = ["unk_token"] if is_bpe else []  # a vocabulary of bytes knows all words
+    check_special_tokens({*tokenizer.special_tokens_map, *not_needed}, vocab)
     if (largest := max(tokenizer.get_vocab().values())) >= len(tokenizer):
         raise UserError(f"The vocabulary {vocab} has {len(tokenizer):,} tokens, but ids up to {largest:,}. Number its "
                         "tokens from 0 without gaps.")

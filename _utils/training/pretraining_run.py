@@ -74,7 +74,7 @@ def prepare_data(c):
     """
     corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
     for corpus in corpora:
-        corpus.hash_content()  # of all files, so that another encoding is an error before anything takes long
+        _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     else:

@@ -9,10 +9,12 @@ well.
 One network is generator and discriminator (F91), with 3 layers x 128; a step has 48 x 32 tokens, of which a quarter are
 masked. Google's runs end before the schedule does, so these stop there too. Each run takes about ten minutes on one
 core; rerun the command to resume.
-The means are written to benchmarks/results/google_curve/means.csv, and drawn.
+The means are added to those in benchmarks/results/google_curve/means.csv, and drawn. `compare` has the statistics of
+docs/predictions.md.
 """
 import lzma
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -64,6 +66,7 @@ SETTINGS = {
     "milestones": [100.0],
 }
 WINDOW = 100  # steps
+LAST = 1900   # the last window of both of Google's runs
 LEFT = 7.45   # the plateau at 7.55 is left in the first window whose mean is below
 
 
@@ -113,6 +116,17 @@ def left_plateau(means):
     return next((step for step, mean in means.items() if mean < LEFT), None)
 
 
+def compare(values):
+    """(sum of the ranks of Google's runs, one-sided probability that two runs chosen at random rank as low), for a Series
+    with a value for each run. Equal values share their mean rank.
+    """
+    ranks = values.rank()
+    is_google = ranks.index.str.startswith("google")
+    found = ranks[is_google].sum()
+    sums = [sum(chosen) for chosen in combinations(ranks, is_google.sum())]
+    return found, sum(one <= found for one in sums) / len(sums)
+
+
 def plot(table):
     """The columns of means.csv as lines, each point in the middle of its window."""
     figure = Figure(figsize=(7, 3.6), layout="constrained")
@@ -136,12 +150,19 @@ def main(arguments):
     for seed in given.seeds:
         pretrain.pretrain(configuration(text, Path(given.curve) / "vocab.txt", seed, max(map(len, google.values()))))
         runs[f"seed_{seed}"] = losses(RunFolder(NAME, seed))
-    table = pd.DataFrame({name: window_means(of_run) for name, of_run in runs.items()}).rename_axis("step").round(4)
+    new = pd.DataFrame({name: window_means(of_run) for name, of_run in runs.items()}).rename_axis("step").round(4)
     FOLDER.mkdir(exist_ok=True)
-    table.to_csv(FOLDER / "means.csv")
+    path = FOLDER / "means.csv"
+    earlier = pd.read_csv(path, index_col="step").drop(columns=new.columns, errors="ignore") if path.exists() else None
+    table = new.join(earlier, how="outer") if earlier is not None else new
+    table = table[sorted(table, key=lambda name: (name.split("_")[0], int(name.split("_")[1])))]
+    table.to_csv(path)
     plot(table).savefig(FOLDER / "curve.png", dpi=100)
     print(table.to_string(na_rep="", float_format="{:.3f}".format))
-    print("plateau left by step:", {name: left_plateau(means) for name, means in table.items()})
+    left = pd.Series({name: left_plateau(means) for name, means in table.items()}, dtype=float)
+    print("plateau left by step:", left.to_dict())
+    print("ranks of these steps:", compare(left.fillna(float("inf"))))
+    print("ranks of the last loss of all of Google's runs:", compare(table.loc[LAST].dropna()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The long runs of docs/predictions.md, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
+# DATA: a folder with wikipedia/, books/ and glue/, beside golden/ with Google's curve.   OUT: where finished metrics and scores are copied.
+# Rerun the same command to resume: each run continues from its last checkpoint, and finished ones are skipped.
+set -euo pipefail
+data=$(realpath "$1")
+out=$(realpath "${2:-benchmarks/results/queue}")
+cd "$(dirname "$0")/.."
+renice -n 19 $$ > /dev/null
+export OMP_NUM_THREADS=1
+mkdir -p "$out"
+
+# keep RUN: its configuration and metrics
+keep() {
+    mkdir -p "$out/$1"
+    cp "checkpoints/pretrain/$1/"{config.json,metrics.jsonl} "$out/$1/"
+}
+# pretrain NAME SEED [key=value ...] and finetune NAME SEED RATE: as in benchmarks/results/mini/run.sh
+mini="size=mini precision=bf16"
+mlm="objective=mlm electra_mask_style=False warmup_steps=1000"
+pretrain() {
+    python pretrain.py $mini datas="$data/wikipedia" vocab=8192 num_workers=0 save_minutes=5 base_run_name="$1" seed="$2" "${@:3}"
+    keep "$1_$2"
+}
+finetune() {
+    local overrides="" task
+    for task in cola stsb qnli mnli; do
+        overrides+="'$task': {'lr': $3, 'epochs': 3}, "
+    done
+    python finetune.py $mini glue_dir="$data/glue" pretrained_checkpoint="$1_$2_100.0%.pth" num_workers=0 \
+        tasks=cola,stsb,qnli,mnli task_overrides="{$overrides}" end=5
+    cp checkpoints/glue/scores.jsonl "$out/"
+}
+
+# 1. The curve beside Google's code: seeds 1 and 2 are complete
+for seed in 41 42 43 44 45 46 47 48 49 50 3; do
+    python -m benchmarks.google_curve curve="$data/../golden/official/curve" books="$data/books/books-0.txt.xz" seeds=$seed
+    cp benchmarks/results/google_curve/means.csv "$out/google_curve.csv"
+    keep google_curve_$seed
+done
+
+# 2. Seeds 3 and 4
+for seed in 3 4; do
+    pretrain electra_150m $seed
+    finetune electra_150m $seed 3e-4
+    pretrain mlm_150m $seed $mlm steps=45653 lr=2e-3
+    finetune mlm_150m $seed 1e-3
+done
+
+# 3. Google's counting with dense embeddings
+for seed in 11081 1 2; do
+    pretrain mlm_dense $seed $mlm steps=60353 lr=2e-3
+    finetune mlm_dense $seed 1e-3
+done
+
+# 5. Other learning rates
+for rate in 4e-3 7e-4; do
+    pretrain mlm_lr$rate 11081 $mlm steps=45653 lr=$rate
+    finetune mlm_lr$rate 11081 1e-3
+done

@@ -16,8 +16,7 @@
 # to differences between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code
 # whose structure this repository follows. [docs/facts.md](docs/facts.md) lists them, and marks those that were measured
 # by running the code. [lmtuners](docs/facts.md#lmtuners) is another PyTorch implementation, with ALBERT's networks.
-# Shapes are given at the end of a line: B batch, L length, V vocabulary, M slots (masked positions of a batch that the
-# generator predicts), H hidden size.
+# Shapes are given at the end of a line: B batch, L length, V vocabulary, M masked tokens of a batch, H hidden size.
 
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
@@ -37,10 +36,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.errors import print_user_errors
 from _utils.networks import (
-    argmax, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, sample_by_inversion,
-    share_parameters, shared_modules, uniform_like)
+    SAMPLERS, adjusted, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
+    shared_modules)
+from _utils.networks.compare import check_drop_in
 from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
-from _utils.objectives.base import base_case, smoothing
+from _utils.objectives.base import smoothing
 from _utils.objectives.kinds import objective_of
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
@@ -59,7 +59,6 @@ c = MyConfig({
     "seed": 11081,  # of data order, masks, samples, dropout and initial weights
     "size": "small",  # 'small', 'base', 'large' of the paper, 'small++', 'mini' ...: _utils/recipes.py
     "objective": None,  # 'electra', 'mlm' or one of the paper's ablations: _utils/objectives; None: the recipe's
-    "recipe": None,  # 'google': masking and initial weights as in Google's code; None: as in electra_pytorch
     "datas": ["openwebtext"],  # 'openwebtext', 'wikipedia', 'bookcorpus', 'docs', or paths of text files
     "vocab": "google/electra-small-discriminator",  # a hub tokenizer, a vocab.txt, or the size of one to train
     "masking": "bernoulli",  # each token independently (D1); 'official': a fixed number of positions (F7-F12)
@@ -72,6 +71,7 @@ c = MyConfig({
     "schedule": None,  # 'original_linear', 'separate_linear', 'one_cycle' ...; None: the recipe's
     "steps": None,  # None: the recipe's
     "precision": None,  # 'bf16', 'fp16', 'fp32'; None: the best that the device supports
+    "fast": True,  # False: train ELECTRAModel below as you edited it, not its faster equal
     "compile": False,  # True: torch.compile and CUDA graphs, 5 times as fast on a GPU
     "num_workers": 3,  # processes that load batches
     "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline store), 'wandb' or None
@@ -95,14 +95,13 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 3. Masking
 #
-# Three words for what follows. A token is *masked* if the generator has to predict it: 15% of the tokens. A masked
-# token is *hidden* if the input shows something else in its place, `[MASK]` or a random token. A *slot* is a place in
-# the generator's output: each masked token has one.
+# 15% of the tokens are *masked*: the generator has to predict them. According to the paper, its input shows `[MASK]` in
+# their place. BERT shows `[MASK]` for 80% of them and a random token for 10%, and leaves 10% as they are. ELECTRA's
+# code shows `[MASK]` for 85% and leaves 15% (F10), and so does this notebook. A masked token is *hidden* if the input
+# does not show it.
 #
-# According to the paper, all masked tokens are replaced with `[MASK]`. BERT replaces 80% of them with `[MASK]` and 10%
-# with a random token, and keeps 10%. ELECTRA's code replaces 85% with `[MASK]` and keeps 15% (F10), and so does
-# this notebook. Each token is masked independently, as in electra_pytorch (D1); `masking='official'` is further below.
-# Special tokens (F9) and `[UNK]` (D2) are never masked.
+# Each token is masked independently, as in electra_pytorch (D1); `masking='official'` is further below. Special tokens
+# (F9) and `[UNK]` (D2) are never masked.
 
 # %%
 # Of the masked tokens, the shares that become a random token and that stay as they are. The others become [MASK].
@@ -168,10 +167,10 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 
 
 # %% [markdown]
-# `masking='official'` follows Google's code: an example has a fixed number of slots, 15% of its tokens including [CLS]
-# and [SEP], and the position of each slot is drawn independently, with replacement. In three out of four full examples
-# of 128 tokens, a position is drawn more than once (F8). It then counts more than once in the generator loss, and is
-# sampled more than once.
+# `masking='official'` follows Google's code: an example has a fixed number of *slots*, 15% of its tokens including
+# [CLS] and [SEP], and the position of each slot is drawn independently, with replacement. In three out of four full
+# examples of 128 tokens, a position is drawn more than once (F8). Such a token counts more than once in the generator
+# loss, and is sampled more than once: the M masked tokens of a batch are then its slots.
 
 # %%
 def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15,
@@ -258,7 +257,8 @@ def build_masking(c, hf_tokenizer):
 #
 # The generator is a small masked language model. The discriminator does not see its most likely token but a *sample*
 # from its output distribution, drawn with the Gumbel-max trick: the argmax of logits plus Gumbel noise is distributed
-# as their softmax (F15). No gradient flows back through the sampling (F18).
+# as their softmax (F15). No gradient flows back through the sampling (F18). `SAMPLERS` has the other values of the key
+# `sampling`.
 
 # %%
 def sample(
@@ -269,27 +269,11 @@ def sample(
     logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel', 'multinomial' or 'inverse_cdf'.
     disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
-    logits = logits.float()
-    if temperature != 1.:
-        logits = logits / temperature
-    if disallowed is not None:
-        logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
-    if sampling == "multinomial":
-        # As torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery.
-        weights = logits.softmax(-1)
-        return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
-    if sampling == "inverse_cdf":
-        return sample_by_inversion(logits)
-    if sampling == "fp16_gumbel":
-        smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
-        uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
-        return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
+    logits = adjusted(logits, temperature, disallowed)
     if sampling != "fp32_gumbel":
-        raise ValueError(f"Invalid value for sampling: {sampling!r}")
-    # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of
-    # this size take longer
-    noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
-    return argmax(torch.sub(logits, noise, out=noise))
+        return SAMPLERS[sampling](logits)
+    uniform = torch.rand_like(logits)
+    return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # both 1e-9 as in Google's code
 
 
 # %% [markdown]
@@ -320,12 +304,11 @@ def tie(generator, discriminator=None, tying="embeddings"):
 # Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's,
 # or a token classifier with two labels.
 #
-# With official masking, a position that was drawn twice is predicted and sampled twice: it has two slots. If its
-# samples differ, Google's code puts in neither, but the token whose id is the floor of the mean of their ids (F12,
-# F19), and so does `put_in`.
+# With official masking, a position that was drawn twice is predicted and sampled twice. If its samples differ, Google's
+# code puts in neither, but the token whose id is the floor of the mean of their ids (F12, F19), and so does `put_in`.
 
 # %%
-def at_slots(values, is_mlm_applied):
+def at_masked(values, is_mlm_applied):
     """The `values` (B, L, ...) at the masked positions, (M, ...); twice where a position was drawn twice.
 
     is_mlm_applied: (B, L), bool, or how often each position was drawn.
@@ -335,12 +318,12 @@ def at_slots(values, is_mlm_applied):
 
 
 def put_in(sampled, originals, is_mlm_applied):
-    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; is_mlm_applied as in `at_slots`.
+    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; is_mlm_applied as in `at_masked`.
 
     Several samples at one position become the floor of the mean of their ids (pretrain_helpers.py:scatter_update, F12).
     """
     number = torch.arange(originals.numel(), device=originals.device).view_as(originals)  # of each position
-    total = torch.zeros_like(originals).flatten().index_add(0, at_slots(number, is_mlm_applied), sampled)
+    total = torch.zeros_like(originals).flatten().index_add(0, at_masked(number, is_mlm_applied), sampled)
     mean = total.view_as(originals) // is_mlm_applied.long().clamp(min=1)
     return torch.where(is_mlm_applied > 0, mean, originals)
 
@@ -348,16 +331,16 @@ def put_in(sampled, originals, is_mlm_applied):
 # %%
 class ELECTRAOutput(NamedTuple):
     """Output of ELECTRAModel."""
-    mlm_gen_logits: torch.Tensor  # (M, V): of the slots, in the order of the batch
+    mlm_gen_logits: torch.Tensor  # (M, V): of the masked tokens, in the order of the batch
     generated: torch.Tensor       # (B, L): input ids of the discriminator
     disc_logits: torch.Tensor     # (B, L): positive for "replaced"
     is_replaced: torch.Tensor     # (B, L), bool
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
     is_mlm_applied: torch.Tensor  # (B, L), bool, or how often each position was drawn
 
-    def at_slots(self, tokens):
-        """The `tokens` (B, L) at the slots, (M,)."""
-        return at_slots(tokens, self.is_mlm_applied)
+    def at_masked(self, tokens):
+        """The `tokens` (B, L) at the masked positions, (M,)."""
+        return at_masked(tokens, self.is_mlm_applied)
 
 
 # %%
@@ -394,13 +377,13 @@ class ELECTRAModel(nn.Module):
 
         gen_inputs = inputs_of(self.generator, masked_inputs, attention_mask, token_type_ids)
         gen_logits = self.generator(**gen_inputs).logits  # (B, L, V)
-        mlm_gen_logits = at_slots(gen_logits, is_mlm_applied)  # (M, V)
+        mlm_gen_logits = at_masked(gen_logits, is_mlm_applied)  # (M, V)
 
         with torch.no_grad():
             # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions
             # (F14).
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
-            disallowed = at_slots(originals, is_mlm_applied) if self.disallow_correct else None  # (M,)
+            disallowed = at_masked(originals, is_mlm_applied) if self.disallow_correct else None  # (M,)
             sampled = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
             generated = put_in(sampled, originals, is_mlm_applied)  # (B, L)
             # A sample that equals the original token counts as original (F17).
@@ -411,7 +394,7 @@ class ELECTRAModel(nn.Module):
         return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied)
 
     def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(slots, tokens) of a batch, () each: the denominators of the two losses."""
+        """(masked tokens, tokens) of a batch, () each: the denominators of the two losses."""
         return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
 
 
@@ -452,17 +435,17 @@ class ELECTRALoss(nn.Module):
         """The loss, (), of a batch or of a micro-batch.
 
         pred: ELECTRAOutput, or a tuple of its fields.   targ_ids: original ids of the masked tokens, (B, L).
-        counts: (slots, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its micro-batches
-        then add up.
+        counts: (masked tokens, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its
+        micro-batches then add up.
         return_losses: return (loss, ELECTRALosses) instead.
         """
         if type(pred) is tuple:
             pred = ELECTRAOutput(*pred)
-        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
+        n_masked, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
 
-        gen_logits, gen_labels = pred.mlm_gen_logits.float(), pred.at_slots(targ_ids)  # (M, V), (M,)
+        gen_logits, gen_labels = pred.mlm_gen_logits.float(), pred.at_masked(targ_ids)  # (M, V), (M,)
         gen_nll = F.cross_entropy(gen_logits, gen_labels, reduction="none", label_smoothing=self.gen_smooth)  # (M,)
-        gen_loss = gen_nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
+        gen_loss = gen_nll.sum() / (n_masked + 1e-6)  # 1e-6 as in Google's code
 
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)  # (B, L)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")  # (B, L)
@@ -478,33 +461,18 @@ class ELECTRALoss(nn.Module):
 # The networks come from a recipe with fresh weights, or from trained networks to continue from. ELECTRA-Small with a
 # vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27).
 #
-# The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the
-# model or its loss (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`,
-# which has the same losses and gradients and computes vocabulary logits at the masked positions only. If you change
-# `ELECTRAModel.forward`, set `drop_in = None` in `_utils/objectives/base.py: Objective`, so that it is trained itself.
-
-# %%
-@base_case
-def make_model(objective, c, networks, hf_tokenizer, n_slots=None):
-    """ELECTRAModel of a configuration, with a faster forward pass. n_slots: function that fixes the number of slots, or
-    None.
-    """
-    electra = ELECTRAModel(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
-    return objective.drop_in(electra, sample, n_slots) if objective.drop_in else electra
-
-
-@base_case
-def make_loss(objective, c):
-    """ELECTRALoss of a configuration."""
-    return ELECTRALoss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
-
+# What is shown here is what is trained, in less time: `FastELECTRA` (`_utils/networks/fast_electra.py`) has the losses,
+# gradients and samples of `ELECTRAModel`, but computes vocabulary logits at the masked positions only. `check_drop_in`
+# compares both before the first step of a run. If you edit `ELECTRAModel` or `sample`, set `fast=False`, which trains
+# them instead of `FastELECTRA`; edits of the masking, the loss, the optimizer and the training step are trained in any
+# case. The paper's other objectives have models and losses of their own (see the appendix).
 
 # %%
 def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
-    """The model of a configuration, for its objective.
+    """The model of a configuration, for its objective: for ELECTRA FastELECTRA, or ELECTRAModel with fast=False.
 
-    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
-    device; for GPUs.
+    fixed_slots: fix the number of masked tokens that are computed, so that all batches have the same shapes and no
+    number is read from the device; for GPUs.
     trained: networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05), or
     Google's.
     """
@@ -512,7 +480,7 @@ def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
     networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
     of_example = max_slots if c.masking == "official" else None
     n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, max_slots=of_example) if fixed_slots else None
-    model = objective.make_model(c, networks, hf_tokenizer, n_slots)
+    model = objective.make_model(c, networks, hf_tokenizer, ELECTRAModel, n_slots)
     if fixed_slots:
         prepare_for_gpu(model, networks)
     if trained is None and c.initial_weights == "official":
@@ -522,7 +490,7 @@ def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
 
 def build_loss(c):
     """The loss function of a configuration, for its objective."""
-    return objective_of(c).make_loss(c)
+    return objective_of(c).make_loss(c, ELECTRALoss)
 
 
 # %% [markdown]
@@ -553,16 +521,17 @@ def build_optimizer(
 
 # %% [markdown]
 # ## 6. Run
-#
+
+# %% [markdown]
 # ### The training step
 #
-# A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of
-# the whole batch, so losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever
-# number of processes. `Gradients` holds the half-precision copies of the weights and adds up the gradients of the
-# micro-batches, which `Processes` sums over the processes. With `compile=True` the step is compiled and, on a GPU,
-# `masks`, `accumulate` and `update` are replayed as CUDA graphs (`_utils/training/cuda_graph.py` has the exceptions).
-# Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so a resumed run,
-# which keeps its micro-batches, draws the same ones.
+# A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the numbers of
+# masked tokens and tokens of the whole batch, so losses, gradients and metrics of the micro-batches add up to those of
+# the batch, in whatever number of processes. `Gradients` holds the half-precision copies of the weights and adds up the
+# gradients of the micro-batches, which `Processes` sums over the processes. With `compile=True` the step is compiled
+# and, on a GPU, `masks`, `accumulate` and `update` are replayed as CUDA graphs (`_utils/training/cuda_graph.py` has the
+# exceptions). Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so a
+# resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
 class TrainingStep:
@@ -670,12 +639,14 @@ def pretrain(c: MyConfig, processes: Processes | None = None) -> PretrainingLear
     Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/
     the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
     processes: that train together; None: those that a launcher started.
-    Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
+    Raises UserError before any long work if the configuration, the files or the hardware do not allow the run, or if
+    FastELECTRA is not equal to ELECTRAModel.
     """
     with pretraining_run(c, pretrain, processes) as run:
         hf_tokenizer, dls = load_data(run.c, run.processes)
         c = run.start(hf_tokenizer, dls)
         learn = build_learner(c, hf_tokenizer, dls, run.networks, run.processes)
+        check_drop_in(learn.model, learn.loss_func, learn.masking, dls.train.batch_of_step(0))
         with run.training(learn):
             learn.fit(1)
     return learn

@@ -243,6 +243,10 @@ PRETRAIN_KEYS = {
     "micro_batch": Key(Count | None, None, (
         "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the "
         "device and the sizes.")),
+    "fast": Key(bool, True, (
+        "True: train ELECTRA through a faster model with the losses and gradients of ELECTRAModel in Pretrain.ipynb; "
+        "before the first step, both are compared. False: train ELECTRAModel itself, as you edited it (not with "
+        "compile=True).")),
     "compile": Key(bool, False, (
         "True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with "
         "fp16). ELECTRA-Small is then 5 times as fast on an H200. The first compilation takes minutes; "

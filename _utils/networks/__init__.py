@@ -12,15 +12,7 @@ from _utils.networks.build import (
     share_parameters,
     shared_modules,
 )
-from _utils.networks.faster_layers import (
-    GatheredPositions,
-    argmax,
-    first_position_only,
-    make_dropout_cheap,
-    sample_by_inversion,
-    set_attention,
-    uniform_like,
-)
+from _utils.networks.faster_layers import GatheredPositions, first_position_only, make_dropout_cheap, set_attention
 from _utils.networks.pretrained import (
     add_tokens,
     check_tied_output,
@@ -30,3 +22,4 @@ from _utils.networks.pretrained import (
     load_weights,
     load_with_head,
 )
+from _utils.networks.sampling import SAMPLERS, adjusted, fast_sample

@@ -13,6 +13,7 @@ from torch import nn
 
 from _utils.networks.build import inputs_of, replaced_logits
 from _utils.networks.faster_layers import GatheredPositions, pad_vocabulary, set_attention
+from _utils.networks.sampling import fast_sample
 
 IGNORED = -100  # F.cross_entropy's ignore_index
 
@@ -72,7 +73,7 @@ class FastOutput(NamedTuple):
     baseline: torch.Tensor | None = None    # (M,): logits of the expected reward
     token_type_ids: torch.Tensor | None = None  # (B, L)
 
-    def at_slots(self, tokens):
+    def at_masked(self, tokens):
         """The `tokens` (B, L) at the slots, (M,); IGNORED at unused ones."""
         positions, weights = self.slots
         return torch.where(weights.bool(), tokens.flatten()[positions], IGNORED)
@@ -117,13 +118,13 @@ class FastMaskedLM(nn.Module):
 class FastELECTRA(FastMaskedLM):
     """A drop-in for ELECTRAModel, whose networks and settings it takes over.
 
-    electra: ELECTRAModel.   sample: the function that draws tokens, as in Pretrain.ipynb.   n_slots: as in
-    FastMaskedLM.
+    electra: ELECTRAModel.   n_slots: as in FastMaskedLM.
     """
 
-    def __init__(self, electra, sample, n_slots=None):
+    def __init__(self, electra, n_slots=None):
         super().__init__(electra.generator, electra, n_slots)
-        self.discriminator, self.sample = electra.discriminator, sample
+        self.discriminator, self.sample = electra.discriminator, fast_sample
+        vars(self)["plain"] = electra  # not as a submodule, which would list its networks twice
         self.sampling, self.temperature = electra.sampling, electra.temperature
         self.disallow_correct = electra.disallow_correct
 

@@ -1,4 +1,4 @@
-"""Faster layers and operations: attention, dropout, argmax, random numbers, samples, heads at some positions only."""
+"""Faster layers: attention, dropout, random bits, heads at some positions only."""
 import contextlib
 
 import numpy as np
@@ -45,64 +45,10 @@ def set_attention(model, implementation):
                 config._attn_implementation = implementation
 
 
-def argmax(x):
-    """x.argmax(-1), (N,), of logits (N, V) in any dtype: the first of several largest values. Has no gradient."""
-    if type(x) is not torch.Tensor or x.device.type != "cpu" or torch.compiler.is_compiling():
-        return x.argmax(-1)
-    x = x.detach()
-    return torch.from_numpy((x.float() if x.dtype == torch.bfloat16 else x).numpy().argmax(-1))
-
-
 def random_bits(n):
     """n random 64-bit integers on the CPU, from NumPy's SFC64, seeded with a number from PyTorch's generator."""
     seed = int(torch.empty((), dtype=torch.int64).random_())
     return torch.from_numpy(np.random.SFC64(seed).random_raw(n).view(np.int64))
-
-
-def uniform_like(x):
-    """torch.rand_like of a float32 tensor: multiples of 2 ** -24 in [0, 1); on a CPU two of them from each random
-    64-bit integer.
-    """
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return torch.rand_like(x)
-    bits = random_bits(x.numel() // 2 + 1).view(torch.int32)[:x.numel()].view(x.shape)
-    return bits.bitwise_right_shift_(8).float().mul_(2. ** -24).add_(.5)
-
-
-BLOCK = 256  # tokens, for `sample_by_inversion`
-
-
-def sample_by_inversion(logits):
-    """Sample one token id per row by inverting the cumulative distribution. logits: (M, V), float32. Returns ids, (M,).
-
-    The sample is the first token at which the cumulative probability exceeds one random number per row, instead of one
-    per logit. A block of tokens is found first, from the sums of the blocks, and then the token in it, so that no
-    cumulative sum over the whole vocabulary is needed. Sums are float64, in which a token of probability 1e-9 is not
-    lost beside the others. Exponentials are computed twice rather than kept.
-    """
-    size, highest = logits.shape[1], logits.amax(1, keepdim=True)
-    weights = torch.exp(logits - highest)  # (M, V)
-    whole = size // BLOCK * BLOCK
-    sums = weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2, dtype=torch.float64)  # (M, V / BLOCK)
-    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
-    ends = torch.cat([sums, rest], 1).cumsum(1)  # cumulative up to the end of each block
-    u = torch.rand(len(ends), 1, dtype=torch.float64, device=ends.device) * ends[:, -1:]
-    block = first_above(ends, u)  # (M, 1)
-    start = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.)
-
-    tokens = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (M, BLOCK)
-    chosen = torch.exp(logits.gather(1, tokens.clamp(max=size - 1)) - highest).double()
-    inside = torch.where(tokens < size, chosen, 0.).cumsum(1)
-    token = block * BLOCK + first_above(inside, u - start)  # (M, 1)
-    return token.squeeze(1).clamp(max=size - 1)  # only NaN exceeds it
-
-
-def first_above(cumulative, u):
-    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u
-    beyond its ends.
-    """
-    u = torch.minimum(u.clamp(min=0.), cumulative[:, -1:] * (1 - 2. ** -40))
-    return torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)
 
 
 _RANGE = 1 << 16

@@ -41,12 +41,12 @@ class AdversarialLoss(WeightedLoss):
         """A sum over the slots whose gradient is that of REINFORCE and of the baseline's loss, ()."""
         # Not unused slots, and not positions with several samples (masking='official', F12), whose mean was drawn at
         # none of them.
-        is_sample = pred.at_slots(pred.is_mlm_applied.long()) == 1  # (M,)
-        sampled = torch.where(is_sample, pred.at_slots(pred.generated), IGNORED)
+        is_sample = pred.at_masked(pred.is_mlm_applied.long()) == 1  # (M,)
+        sampled = torch.where(is_sample, pred.at_masked(pred.generated), IGNORED)
         with torch.no_grad():
             disc_labels = pred.is_replaced.float()
             disc_loss = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
-            reward = torch.where(is_sample, pred.at_slots(disc_loss), 0.)
+            reward = torch.where(is_sample, pred.at_masked(disc_loss), 0.)
             advantage = reward + F.logsigmoid(pred.baseline.float())
         log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
         baseline_loss = F.binary_cross_entropy_with_logits(pred.baseline.float(), torch.exp(-reward), reduction="none")
@@ -63,5 +63,5 @@ class Adversarial(Objective):
                 "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "
                              f"the generator of an adversarial {ELECTRA}"}
 
-    def make_loss(self, c):
-        return AdversarialLoss(super().make_loss(c.copy_with({"gen_smooth_label": False})))
+    def make_loss(self, c, electra_loss):
+        return AdversarialLoss(super().make_loss(c.copy_with({"gen_smooth_label": False}), electra_loss))

@@ -5,7 +5,7 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
     selected_by, unused, own_keys           the key and its value that select it, keys that it ignores, that are its own
     implied, defaults, check                values that depend on it, errors before anything is loaded
     networks, fresh, trained                the networks that are built, or loaded and continued
-    drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
+    drop_in, make_model, make_loss          what is trained; ELECTRA's model and loss are those of Pretrain.ipynb
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
     title, training, finetuned              how exported networks are described
@@ -59,12 +59,6 @@ class WeightedLoss(nn.Module):
         for weight, other in zip(self.loss_weights[1:], losses[1:]):
             loss = loss + weight * other
         return (loss, losses) if return_losses else loss
-
-
-def base_case(function):
-    """Decorator: a function of the notebook becomes the method of its name of every objective without its own."""
-    setattr(Objective, function.__name__, function)
-    return function
 
 
 class Objective:
@@ -134,7 +128,21 @@ class Objective:
 
     # Training
 
-    drop_in = FastELECTRA  # for ELECTRAModel, with the same losses; None: ELECTRAModel itself
+    # The model that is trained. Only FastELECTRA has the losses of the notebook's ELECTRAModel; others are objectives of
+    # their own.
+    drop_in = FastELECTRA
+
+    def make_model(self, c, networks, hf_tokenizer, plain_model, n_slots=None):
+        """The model of a configuration; with fast=False the notebook's own.
+
+        plain_model: the class ELECTRAModel.   n_slots: function that fixes the number of masked tokens, or None.
+        """
+        electra = plain_model(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
+        return self.drop_in(electra, n_slots) if c.fast else electra
+
+    def make_loss(self, c, electra_loss):
+        """The loss function of a configuration. electra_loss: the class ELECTRALoss of the notebook."""
+        return electra_loss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
 
     has_first_stage = False
 

@@ -40,6 +40,8 @@ def named(name):
 def conflicting_keys(c, objective):
     """Keys that the objective of a configuration does not use, or that select another one."""
     unused = [key for key in objective.unused if key in c.overridden]
+    if objective.drop_in is not ELECTRA.drop_in and "fast" in c.overridden:
+        unused.append("fast")
     others = [other for other in OBJECTIVES[1:] if other is not objective]
     of_others = [key for other in others for key in other.own_keys if c[key]]
     selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]

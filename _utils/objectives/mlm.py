@@ -13,7 +13,7 @@ from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective, Weighte
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
     """Cross-entropy of `logits` (M, V), summed over the used slots of `pred` and divided by `n_slots`, ()."""
-    nll = F.cross_entropy(logits.float(), pred.at_slots(targ_ids), reduction="none", label_smoothing=smooth)
+    nll = F.cross_entropy(logits.float(), pred.at_masked(targ_ids), reduction="none", label_smoothing=smooth)
     return nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
 
 
@@ -46,10 +46,12 @@ class MaskedLM(Objective):
     def check(self, c):
         pass  # every recipe has an encoder
 
-    def make_model(self, c, networks, hf_tokenizer, n_slots=None):
+    drop_in = FastMaskedLM
+
+    def make_model(self, c, networks, hf_tokenizer, plain_model, n_slots=None):
         return FastMaskedLM(*networks, hf_tokenizer, n_slots)
 
-    def make_loss(self, c):
+    def make_loss(self, c, electra_loss):
         return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)
 
     def recipe_of_checkpoint(self, recipe, networks):

@@ -60,7 +60,7 @@ class SecondMLM(Objective):
     def predicted(self, mask_prob):
         return mask_prob + self.second_share(mask_prob)
 
-    def make_loss(self, c):
+    def make_loss(self, c, electra_loss):
         return self.loss((c.gen_weight, c.disc_weight), c.gen_smooth_label)
 
     def recipe_of_checkpoint(self, recipe, networks):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from _utils.networks.fast_electra import IGNORED
-from _utils.networks.faster_layers import argmax
+from _utils.networks.sampling import argmax
 from _utils.training.device import fork_rng, seed_step
 
 NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them
@@ -43,7 +43,7 @@ class PretrainingMetrics:
         of the whole batch.
         """
         # (M,) each, the same at unused slots
-        seen, labels = output.at_slots(micro_batch[0]), output.at_slots(micro_batch[-1])
+        seen, labels = output.at_masked(micro_batch[0]), output.at_masked(micro_batch[-1])
         logits = output.mlm_gen_logits.float()
         correct = (argmax(logits) == labels).float()
         hidden = (seen != labels).float()

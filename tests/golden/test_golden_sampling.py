@@ -1,6 +1,7 @@
 """The generator's samples follow its softmax, at the right temperature and position, with Google's noise (F15,
 chi-square tests).
 """
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from electra_models import build, fast
 from recorded import recorded
 from scipy.stats import chisquare
 
+from _utils.networks import fast_sample
 from pretrain import mask_tokens, mask_tokens_official, sample
 
 # fp16 noise has few distinct values, so that its frequencies differ from the softmax by up to .01. With fewer samples,
@@ -31,14 +33,14 @@ def p_value(drawn, logits):
     return chisquare(pool(observed), pool(expected)).pvalue
 
 
-@pytest.mark.parametrize("sampling", N_SAMPLES)
+@pytest.mark.parametrize("draw, sampling", [(fast_sample, "fp32_gumbel"), *((sample, name) for name in N_SAMPLES)])
 @pytest.mark.parametrize("temperature, disallowed", [(.5, False), (1., False), (2., False), (.5, True), (1., True)])
-def test_samples_follow_the_softmax_at_the_given_temperature_only(sampling, temperature, disallowed):
+def test_samples_follow_the_softmax_at_the_given_temperature_only(draw, sampling, temperature, disallowed):
     """As recorded; with token 0 disallowed, the others keep their proportions."""
     google = recorded("official/sampling.json")
     logits, n = torch.tensor(google["logits"]), N_SAMPLES[sampling]
     torch.manual_seed(0)
-    drawn = sample(
+    drawn = draw(
         logits.expand(200_000, -1),
         sampling,
         temperature,
@@ -55,17 +57,18 @@ def test_samples_follow_the_softmax_at_the_given_temperature_only(sampling, temp
     assert p_value(drawn, possible.roll(1) / temperature) < 1e-6
 
 
-def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch):
+@pytest.mark.parametrize("draw", [sample, partial(fast_sample, uniform=lambda x: torch.rand_like(x))])
+def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch, draw):
     """-log(-log(u + 1e-9) + 1e-9) for the smallest and the largest u, where each epsilon matters (F15)."""
     uniform = torch.tensor([[0., 1 - 2 ** -24]])
-    monkeypatch.setattr("pretrain.uniform_like", lambda logits: uniform.clone())
+    monkeypatch.setattr(torch, "rand_like", lambda logits: uniform.clone())
     epsilon, largest = np.float32(1e-9), np.float32(1 - 2 ** -24)
     low, high = (-np.log(-np.log(u + epsilon) + epsilon) for u in (np.float32(0), largest))
     assert np.isfinite([low, high]).all() and abs(high + np.log(-np.log(largest))) > .01  # the second epsilon matters
     # Token 0 has the noise `low`, token 1 `high`. The logit of token 0 makes up for the difference, except for the
     # margin.
     for margin, sampled in ((-1e-3, 0), (1e-3, 1)):
-        assert sample(torch.tensor([[high - low - margin, 0.]])).item() == sampled
+        assert draw(torch.tensor([[high - low - margin, 0.]])).item() == sampled
 
 
 @pytest.fixture(scope="module")

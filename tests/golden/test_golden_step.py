@@ -66,8 +66,12 @@ def take_step(folder, prefix, is_fast=False):
             lambda module, ids, output: segments.append(*ids)
         )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pretrain, "sample", lambda *_: samples)
-        pred = (fast(model) if is_fast else model)(*inputs, labels)
+        patched.setattr(pretrain, "sample", lambda *_: samples)  # of ELECTRAModel
+        trained = model
+        if is_fast:
+            trained = fast(model)
+            trained.sample = lambda *_: samples
+        pred = trained(*inputs, labels)
     loss, parts = ELECTRALoss()(pred, labels, return_losses=True)
     loss.backward()
     return Step(folder, model, pred, loss.detach(), [part.detach() for part in parts], order, segments)

@@ -8,9 +8,9 @@ from tiny_pretraining import rows, run, weights
 
 import pretrain
 from _utils.config import complete
+from _utils.errors import UserError
 from _utils.networks.build import build_network
-from _utils.networks.faster_layers import first_position_only, make_dropout_cheap
-from _utils.objectives.base import Objective
+from _utils.networks import fast_sample, first_position_only, make_dropout_cheap
 from _utils.recipes import RECIPES
 from benchmarks.reference import OneByOneAdam
 from pretrain import ELECTRALoss, ELECTRAModel, build_masking, build_model, build_optimizer, slot_capacity
@@ -36,6 +36,7 @@ def models(request, small_tokenizer):
 def test_the_drop_in_draws_what_the_plain_model_draws(models, settings):
     """With the same random numbers, every output is the same."""
     *networks, x = models
+    networks[0].sample = partial(fast_sample, uniform=torch.rand_like)
     outputs = []
     for network in networks:
         vars(network).update({"temperature": 1., **settings})
@@ -46,15 +47,15 @@ def test_the_drop_in_draws_what_the_plain_model_draws(models, settings):
     assert expected.is_replaced.sum() > 10
     for name in ("mlm_gen_logits", "disc_logits"):
         torch.testing.assert_close(getattr(fast, name), getattr(expected, name), atol=1e-5, rtol=1e-5)
-    assert fast.at_slots(x[3]).equal(expected.at_slots(x[3])) and networks[0].counts(*x) == networks[1].counts(*x)
+    assert fast.at_masked(x[3]).equal(expected.at_masked(x[3])) and networks[0].counts(*x) == networks[1].counts(*x)
 
 
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_a_run_with_the_plain_model_has_the_same_losses(workplace, monkeypatch, masking):
     settings = [f"masking={masking}", "steps=4", "lr=1e-3", "micro_batch=3", "milestones=100"]
+    monkeypatch.setattr("_utils.networks.sampling.uniform_like", torch.rand_like)
     run(*settings, "base_run_name=fast")
-    monkeypatch.setattr(Objective, "drop_in", lambda objective, electra, sample, n_slots: electra)
-    learn = run(*settings)
+    learn = run(*settings, "fast=False")
     assert type(learn.model) is ELECTRAModel
     for row, expected in zip(rows(), rows("fast_5"), strict=True):
         for name in ("loss", "gen_loss", "gen_loss_hidden", "disc_loss", "disc_auc"):
@@ -97,3 +98,58 @@ def test_computing_only_the_first_position_gives_the_same_vector(size, n_positio
         first_position = states()
     assert first_position.shape[1] == n_positions and states().equal(all_positions)
     torch.testing.assert_close(first_position[:, 0], all_positions[:, 0], atol=1e-6, rtol=1e-5)
+
+
+def with_other_segments(forward):
+    return lambda model, masked, sentA_lenths, *others: forward(model, masked, sentA_lenths + 100, *others)
+
+
+def with_a_weight(forward):
+    return lambda model, *x: forward(model, *x)._replace(disc_logits=2 * forward(model, *x).disc_logits)
+
+
+EDITS = {
+    "the input of the networks": ("ELECTRAModel.forward", with_other_segments),
+    "the output": ("ELECTRAModel.forward", with_a_weight),
+    "the sampling": ("sample", lambda sample: lambda logits, *_: logits.argmax(-1)),
+    "other random numbers": ("sample", lambda sample: lambda logits, *_: logits.softmax(-1).multinomial(1)[:, 0]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("settings", [[], ["recipe=google", "disallow_correct=True"]])
+def test_an_edited_model_is_not_ignored(workplace, monkeypatch, edit, settings):
+    """A run with the drop-in stops before its first step; fast=False trains the edited model."""
+    settings = [*settings, "steps=2", "milestones=100"]
+    name, change = EDITS[edit]
+    owner, _, attribute = f"pretrain.{name}".rpartition(".")
+    original = pretrain.ELECTRAModel.forward if "forward" in name else pretrain.sample
+    monkeypatch.setattr(f"{owner}.{attribute}", change(original))
+    with pytest.raises(UserError, match="fast=False"):
+        run(*settings)
+    assert not list(workplace.rglob("*.pth"))
+    assert run(*settings, "fast=False").train_iter == 2
+
+
+def test_an_error_in_an_edited_model_stops_the_run(workplace, monkeypatch):
+    monkeypatch.setattr(pretrain.ELECTRAModel, "forward", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("steps=2", "milestones=100")
+
+
+def test_an_edited_loss_is_trained(workplace, monkeypatch):
+    forward = ELECTRALoss.forward
+
+    def weighted(loss, *arguments, **options):
+        total, losses = forward(loss, *arguments, **options)
+        return 2 * total, losses
+    run("steps=2", "milestones=100", "base_run_name=before")
+    monkeypatch.setattr(ELECTRALoss, "forward", weighted)
+    run("steps=2", "milestones=100")
+    assert rows()[0]["loss"] == pytest.approx(2 * rows("before_5")[0]["loss"])
+
+
+def test_fast_is_refused_where_it_does_nothing():
+    for setting in ("objective=electra_15", "objective=mlm", "compile=True"):
+        with pytest.raises(UserError, match="fast"):
+            complete(pretrain.c.override(["size=tiny", setting, "fast=False"]))

@@ -1,7 +1,6 @@
 """ELECTRAModels with the shapes of a recipe, their parameters by Google's names, and a batch with recorded masks."""
 import torch
 
-import pretrain
 from _utils.commands.convert_tf import google_name
 from _utils.networks.build import PARTS, build_network
 from _utils.networks.fast_electra import FastELECTRA
@@ -25,7 +24,7 @@ def build(size, vocab_size=30522, **kwargs):
 
 def fast(model):
     """The drop-in that training uses, with the networks of an ELECTRAModel."""
-    return FastELECTRA(model, pretrain.sample)
+    return FastELECTRA(model)
 
 
 def by_google_name(model, variables=("generator/encoder/",)):

@@ -660,9 +660,9 @@ if __name__ == "__main__":
 # ## 7. Results
 #
 # The log has losses, the generator's accuracy, and the discriminator's AUC, which is the probability that a replaced
-# token has a higher logit than an original one. In the plots, dots are held-out text, and dotted lines the values of a
-# constant prediction: for the generator's loss on hidden tokens the unigram entropy of the text, the loss of a model
-# that only knows how frequent each token is.
+# token has a higher logit than an original one. In the plots, dots are held-out text, and dotted lines the best constant
+# prediction, the same for every token: for the generator's loss on hidden tokens, this is the unigram entropy of the
+# text.
 
 # %%
 if __name__ == "__main__":

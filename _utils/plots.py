@@ -179,9 +179,9 @@ def plot_training(metrics_file):
     facts = json.loads(metrics_file.with_name("config.json").read_text())["facts"]
     replaced = train.get("replaced_share", 0.)
     constant = {
-        "gen_loss": (facts["unigram_entropy"], "constant prediction"),
-        "disc_loss": (entr(replaced) + entr(1 - replaced), "cross-entropy of a constant"),
-        "disc_auc": (0.5, "constant prediction"),
+        "gen_loss": facts["unigram_entropy"],
+        "disc_loss": entr(replaced) + entr(1 - replaced),
+        "disc_auc": 0.5,
     }
     names = [name for name in PANELS if name in train]
     figure, axes = _grid([PANELS[name][0] for name in names], "step", n_columns=2, width=4.5, height=2.4)
@@ -192,8 +192,7 @@ def plot_training(metrics_file):
         if name in held_out:
             axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
         if name in constant:
-            value, label = constant[name]
-            axis.plot(pd.Series(value, train.index), color=GREY, lw=1, ls=":", label=label)
+            axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label="constant prediction")
         axis.legend(frameon=False)
     return figure
 
@@ -293,7 +292,7 @@ def plot_quickstart(training, sentences, scores):
         metrics_file, entropy = training
         rows = pd.DataFrame(read_metrics(metrics_file, "train")).set_index("step")["gen_loss_hidden"].astype(float)
         left.plot(rows.rolling(5, min_periods=1).mean(), color=BLUE, label="generator")
-        left.axhline(entropy, color=GREY, ls=":", label="token frequencies alone")
+        left.axhline(entropy, color=GREY, ls=":", label="constant prediction")
         left.legend(frameon=False)
     networks = scores.drop(columns="majority")
     right.set(title="finetuning: score on held-out sentences, %", xticks=range(len(scores)))

@@ -1,5 +1,6 @@
 """Export the notebooks to the scripts: `python -m _utils export_notebooks`."""
 import difflib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,14 +32,20 @@ def as_script(text):
     return jupytext.writes(notebook, fmt="py:percent")
 
 
+def is_shown(output):
+    """Whether an output of a cell is one that a reader sees: not a widget, nor the blanks that remain of a bar."""
+    if output.output_type == "stream":
+        return bool(re.sub(r"[^\n]*\r", "", output.text).strip())
+    return "application/vnd.jupyter.widget-view+json" not in output.get("data", {})
+
+
 def run(notebook_path):
     """Run a notebook and save its outputs, without times and with the last state of progress bars only."""
     notebook = nbformat.read(notebook_path, as_version=4)
     NotebookClient(notebook, coalesce_streams=True, record_timing=False, store_widget_state=False).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs
-                            if "application/vnd.jupyter.widget-view+json" not in output.get("data", {})]
+            cell.outputs = list(filter(is_shown, cell.outputs))
     nbformat.write(notebook, notebook_path)
 
 

@@ -1,5 +1,6 @@
 """Scripts equal their exported notebooks, notebooks run from top to bottom, and importing a script has no side effects.
 """
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from _utils.commands.export_notebooks import SCRIPTS, export
+from _utils.runs.files import EXPLORING
 from _utils.tasks.glue import TASKS
 
 
@@ -58,6 +60,17 @@ def test_notebook_runs_from_top_to_bottom(repo, notebook, tmp_path, fresh_checkp
     content.cells.insert(0, nbformat.v4.new_code_cell(PREPARE.format(repo=str(repo), folder=str(tmp_path))))
     NotebookClient(content, timeout=600, kernel_name="python3").execute()
     assert (tmp_path / RESULT[notebook]).exists()
+
+
+@pytest.mark.parametrize("notebook", SCRIPTS)
+def test_exploring_cells_are_in_the_section_that_they_name(repo, notebook):
+    """A merge may move them, which the exported script does not show."""
+    heading = None
+    for cell in nbformat.read(repo / notebook, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            heading = ([heading] + re.findall(r"^#+ (.*)$", cell.source, re.MULTILINE))[-1]
+        elif EXPLORING in cell.metadata.get("tags", []):
+            assert cell.metadata.get("section") == heading, cell.source
 
 
 @pytest.mark.parametrize("notebook", SCRIPTS)

@@ -21,36 +21,12 @@
 # %%
 import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
-import contextlib
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
-
-# %%
 from _utils.config import MyConfig, from_command_line
-from _utils.errors import UserError, print_user_errors
+from _utils.errors import print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
-from _utils.finetuning.group import Group, Results
-from _utils.finetuning.model import KeepBest, load, load_encoder, predict_logits, to_device
-from _utils.finetuning.quickstart import quickstart
-from _utils.finetuning.runs import score_of
-from _utils.networks import first_position_only, layer_groups
-from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
-from _utils.recipes import RECIPES
-from _utils.runs import RunLog
-from _utils.tasks.base import Task, base_case
-from _utils.tasks.glue import as_task
-from _utils.tasks.heads import Predictor, head_options
-from _utils.tasks.rows import EncodedRows, EncodedTask, divided, finetuning_dataloaders
-from _utils.tasks.tables import TaskData
-from _utils.text import text_tokenizer
-from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
-# %%
 # The most used keys. Edit them here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
 # `python finetune.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
@@ -78,6 +54,33 @@ c = MyConfig({
 if __name__ == "__main__":
     print_user_errors()
     c = complete_finetuning(from_command_line(c, sys.argv))
+
+# %%
+# The other imports take seconds, so the command line is checked before.
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from _utils.errors import UserError
+from _utils.finetuning.group import Group, Results
+from _utils.finetuning.model import KeepBest, load, load_encoder, predict_logits, to_device
+from _utils.finetuning.quickstart import quickstart
+from _utils.finetuning.runs import score_of
+from _utils.networks import first_position_only, layer_groups
+from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
+from _utils.recipes import RECIPES
+from _utils.runs import RunLog
+from _utils.tasks.base import Task, base_case
+from _utils.tasks.glue import as_task
+from _utils.tasks.heads import Predictor, head_options
+from _utils.tasks.rows import EncodedRows, EncodedTask, divided, finetuning_dataloaders
+from _utils.tasks.tables import TaskData
+from _utils.text import text_tokenizer
+from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
 
 # %% [markdown]

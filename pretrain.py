@@ -22,34 +22,10 @@
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from fastai.callback.core import Callback
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.errors import print_user_errors
-from _utils.networks import (
-    SAMPLERS, adjusted, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
-    shared_modules)
-from _utils.networks.compare import check_drop_in
-from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
-from _utils.objectives.base import smoothing
-from _utils.objectives.kinds import objective_of
-from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
-from _utils.recipes import RECIPES
-from _utils.runs import RunFolder
-from _utils.training import (
-    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, Processes, seed_step, set_seed, split_micro_batches)
-from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
 
-# %%
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
 # `python pretrain.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
@@ -81,6 +57,33 @@ c = MyConfig({
 if __name__ == "__main__":
     print_user_errors()
     c = complete(from_command_line(c, sys.argv))
+
+# %%
+# The other imports take seconds, so the command line is checked before.
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fastai.callback.core import Callback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from _utils.networks import (
+    SAMPLERS, adjusted, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
+    shared_modules)
+from _utils.networks.compare import check_drop_in
+from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
+from _utils.objectives.base import smoothing
+from _utils.objectives.kinds import objective_of
+from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
+from _utils.recipes import RECIPES
+from _utils.runs import RunFolder
+from _utils.training import (
+    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, Processes, seed_step, set_seed, split_micro_batches)
+from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
 
 # %% [markdown]
 # ## 2. Data

@@ -1,9 +1,12 @@
 """The commands of this project: `python -m _utils` lists them, `python -m _utils NAME ...` runs one."""
 import argparse
+import ast
 import importlib
 import inspect
 import os
 import sys
+from pathlib import Path
+from typing import Literal, get_args
 
 from fastcore.docments import docments
 
@@ -26,49 +29,62 @@ COMMANDS = {
 MEASUREMENTS = ("compare_pretraining", "minimal_pairs", "replaced_tokens")
 
 
-def find_command(name):
-    """The function of a command: that of its name in the module of its name, or in `glue`.
-
-    Raises UserError for an unknown command.
-    """
+def module_of(name):
+    """The module of a command, which has a function of the same name. Raises UserError for an unknown command."""
     if name not in COMMANDS:
         raise UserError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
+    folder = "benchmarks" if name in MEASUREMENTS else "_utils.commands"
+    return f"{folder}.{'glue' if name.startswith('glue_') else name}"
+
+
+def declaration(name):
+    """The function of a command with its signature, docstring and comments, but without what its module imports, which
+    takes seconds. Its annotations and defaults therefore are builtins, Literal, and literals.
+    """
+    path = Path(__file__).parents[1] / f"{module_of(name).replace('.', '/')}.py"
+    module, namespace = ast.parse(path.read_text(encoding="utf-8")), {"Literal": Literal}
+    module.body = [statement for statement in module.body if getattr(statement, "name", None) == name]
+    exec(compile(module, path, "exec"), namespace)
+    return namespace[name]
+
+
+def find_command(name):
+    """The function of a command, to be called."""
     if name == "predict":
         importlib.import_module("finetune")  # defines the networks
-    folder = "benchmarks" if name in MEASUREMENTS else "_utils.commands"
-    module = "glue" if name.startswith("glue_") else name
-    return getattr(importlib.import_module(f"{folder}.{module}"), name)
+    return getattr(importlib.import_module(module_of(name)), name)
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of the arguments of a command, which are the parameters of its function. Raises UserError for wrong
-    arguments.
+    """The parser of the arguments of a command, which are the parameters of its `declaration`. Raises UserError for
+    wrong arguments.
 
     Keyword-only parameters are options. The comment beside a parameter is its help, with %(default)s for the default;
-    the annotation is a type, a tuple of choices, or `list` for several values. The default False makes a flag.
+    the annotation is a type, a Literal, or `list` for several values. The default False makes a flag.
     """
 
-    def __init__(self, command):
-        super().__init__(prog=f"python -m _utils {command.__name__}", description=inspect.getdoc(command),
+    def __init__(self, name):
+        command = declaration(name)
+        super().__init__(prog=f"python -m _utils {name}", description=inspect.getdoc(command),
                          formatter_class=argparse.RawDescriptionHelpFormatter)
-        for name, parameter in docments(command, full=True, returns=False).items():
+        for key, parameter in docments(command, full=True, returns=False).items():
             kind, default = parameter.anno, parameter.default
             is_option, is_required = (
                 parameter.kind is inspect.Parameter.KEYWORD_ONLY,
                 default is inspect.Parameter.empty,
             )
             if kind is bool:
-                self.add_argument(f"--{name}", action="store_true", help=parameter.docment)
+                self.add_argument(f"--{key}", action="store_true", help=parameter.docment)
                 continue
             nargs = ("+" if is_required else "*") if kind is list else None if is_option or is_required else "?"
-            named = {"required": is_required} if is_option else {"metavar": name.upper()}
+            named = {"required": is_required} if is_option else {"metavar": key.upper()}
             self.add_argument(
-                f"--{name}" if is_option else name,
+                f"--{key}" if is_option else key,
                 help=parameter.docment,
                 default=default,
                 nargs=nargs,
                 type=kind if kind in (int, float) else str,
-                choices=kind if isinstance(kind, tuple) else None,
+                choices=get_args(kind) or None,
                 **named,
             )
 
@@ -86,8 +102,9 @@ def main(arguments):
             sep="\n",
         )
         return
-    command = find_command(arguments[0])
-    command(**vars(Parser(command).parse_intermixed_args(arguments[1:])))
+    name, *arguments = arguments
+    given = vars(Parser(name).parse_intermixed_args(arguments))
+    find_command(name)(**given)
 
 
 if __name__ == "__main__":

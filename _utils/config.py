@@ -1,4 +1,7 @@
-"""The configuration of a run: MyConfig with its `key=value` overrides, and the values that `complete` derives."""
+"""The configuration of a run: MyConfig with its `key=value` overrides, and the values that `complete` derives.
+
+It is read and checked before PyTorch and transformers, which take seconds, are imported.
+"""
 import ast
 import contextlib
 import copy
@@ -14,13 +17,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from _utils.errors import UserError
+from _utils.errors import UserError, as_user_error
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
-from _utils.objectives import kinds
+from _utils.names import find_checkpoint, is_vocab_file
+from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
-from _utils.runs.log import check_address
-from _utils.text.vocabulary import is_vocab_file
 
 
 class MyConfig(dict):
@@ -156,8 +157,8 @@ def complete(config):
         config = config.unless_given(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
         config = config.unless_given(_values_of_pair(config.initial_weights))
-    config = config.with_defaults({"objective": kinds.default_name(RECIPES[config.size], bool(config.discriminator))})
-    objective = kinds.objective_of(config)
+    config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
+    objective = selected(config)
     config = config.unless_given(objective.implied)
     if config.minutes and config.steps:
         raise UserError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
@@ -205,7 +206,9 @@ def _values_of_pair(name):
     """
     values = {"vocab": name}
     if name.endswith(".pth"):
-        run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
+        path = find_checkpoint(name)
+        from _utils.runs.checkpoints import load_pretraining_checkpoint  # PyTorch reads it
+        run = load_pretraining_checkpoint(path)["config"]
         values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split() if key in run}
     elif name.startswith("google/"):
         values["masking"] = "official"
@@ -230,14 +233,14 @@ def _check(config, objective):
     if config.compile and not config.fast:
         raise UserError("fast=False trains the plain ELECTRAModel, whose shapes change from batch to batch, so it cannot "
                         "be compiled. Remove compile=True.")
-    for key in kinds.conflicting_keys(config, objective):
+    for key in conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     if config.generator and (config.generator_hidden_size or config.generator_layers):
         raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
                         "replaces. Leave out generator or these two.")
     objective.check(config)
     _check_normalization(config)
-    check_address(config.upload_to)
+    _check_address(config.upload_to)
     check_logger(config)
 
 
@@ -260,6 +263,15 @@ def _check_pair(config, objective):
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
+
+
+def _check_address(where):
+    """UserError for an address to upload to whose kind is unknown or requires a package that is not installed."""
+    if isinstance(where, str):
+        import fsspec
+        with as_user_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
+                           "package for this kind of address.", (ImportError, ValueError)):
+            fsspec.get_filesystem_class(fsspec.utils.get_protocol(where))
 
 
 def check_logger(config):

@@ -9,9 +9,9 @@ from annotated_types import Predicate
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from _utils.objectives import kinds
+from _utils.names import HUB_CORPORA
+from _utils.objectives.keys import NAMES
 from _utils.recipes import FRESH_WEIGHTS, RECIPES, TYINGS, is_pair
-from _utils.text.readers import HUB_CORPORA
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ PRETRAIN_KEYS = {
         "The networks and training settings: 'small', 'base' and 'large' from the paper, 'small++' (Google's "
         "released model), 'mini' (overnight on a CPU core, rotary positions), 'quickstart', 'tiny', or "
         "lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All: _utils/recipes.py.")),
-    "objective": Key(Literal[(*kinds.NAMES, None)], None, (
+    "objective": Key(Literal[(*NAMES, None)], None, (
         "'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's "
         "section 3.2 'two_stage' and 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and "
         "'all_tokens_mlm'. None: the recipe's. _utils/objectives has a file for each.")),

@@ -9,8 +9,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from transformers import AutoConfig
-
 # The values of the key `tying`, and the modules that they share.
 TYINGS = {
     "none": (),
@@ -19,6 +17,7 @@ TYINGS = {
     "embeddings+projection": ("embeddings", "projection"),
     "embeddings+encoder": ("embeddings", "projection", "encoder"),
     "all": ("embeddings", "projection", "encoder"),
+    "disentangled": (),  # objectives/disentangled.py: no parameter is the same object in both networks
 }
 
 
@@ -47,6 +46,7 @@ class Network:
 
     def config(self, vocab_size, pad_token_id=0, initializer_range=.02):
         """The transformers configuration. All layers of an ALBERT share their weights."""
+        from transformers import AutoConfig  # not to read the command line, for which the recipes are needed
         of_family = {} if self.family == "bert" else {"embedding_size": self.embedding}
         return AutoConfig.for_model(
             self.family,

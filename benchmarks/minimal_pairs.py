@@ -1,6 +1,7 @@
 """Score minimal pairs of sentences, such as BLiMP's, or plain sentences: `python -m _utils minimal_pairs`."""
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from tqdm import tqdm
 
 from _utils.errors import UserError
 from _utils.finetuning.results import as_text
-from _utils.networks import PARTS, GatheredPositions, build_network, load_with_head, replaced_logits
+from _utils.networks import GatheredPositions, build_network, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.objectives.kinds import check_fills_masks
 from _utils.runs.checkpoints import check_output, write_atomically
@@ -41,7 +42,8 @@ def minimal_pairs(
     # a folder of .jsonl files with pairs, as BLiMP's, or one file; or a .txt file with a sentence on each line
     path,
     *,
-    part: PARTS = None,  # network to score; default: the discriminator if there is one
+    # network to score; default: the discriminator if there is one
+    part: Literal["generator", "discriminator"] = None,
     untrained=False,     # also score each architecture with random weights
     seed=0,              # random seed of --untrained; default: %(default)s
     device=None,         # default: the first GPU, else the CPU

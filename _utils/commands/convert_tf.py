@@ -2,6 +2,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors.torch import save_file
@@ -10,7 +11,7 @@ from transformers import PreTrainedModel
 from _utils.commands.export_hf import new_folder, read_vocab, save_network
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
-from _utils.networks.build import PARTS, build_network
+from _utils.networks.build import build_network
 from _utils.objectives.kinds import objective_of
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
@@ -34,7 +35,7 @@ def convert_tf(
     ckpt_prefix,   # name of the checkpoint without its extension, such as electra_small/electra_small
     out_dir,       # a new or empty folder
     *,
-    part: PARTS,   # the network to convert
+    part: Literal["generator", "discriminator"],  # the network to convert
     hparams=None,  # the hparams of run_pretraining.py, JSON or a file with it; default: attention heads of size 64
     vocab=None,    # a vocab.txt for the tokenizer; default: that next to the checkpoint
 ):

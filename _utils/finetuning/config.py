@@ -24,14 +24,11 @@ from _utils.keys import (
     list_of,
     number,
 )
-from _utils.networks.build import check_length
-from _utils.recipes import RECIPES
-from _utils.tasks.base import Task
-from _utils.tasks.custom import QUESTION_TASKS, complete_custom_task, question_task
-from _utils.tasks.glue import TASKS
-from _utils.tasks.kinds import KINDS
+from _utils.tasks.definition import QUESTION_TASKS, complete_custom_task, question_task
+from _utils.tasks.description import GLUE_TEST_FILES
 
-_NAMES = *TASKS, *QUESTION_TASKS
+GLUE_TASKS = [*GLUE_TEST_FILES]
+_NAMES = *GLUE_TASKS, *QUESTION_TASKS
 _Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_custom_task)], (
     f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
@@ -77,7 +74,7 @@ FINETUNE_KEYS = {
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
-    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(TASKS), (
+    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], GLUE_TASKS, (
         "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
         "datasets/): "
         f"{', '.join(QUESTION_TASKS)}, or dictionaries of custom tasks, such as "
@@ -176,20 +173,6 @@ def complete_finetuning(config):
     return config
 
 
-def for_checkpoint(config, pretrained):
-    """The configuration with the size and the maximum length of a Pretrained, where they are None.
-
-    Raises UserError for a maximum length that the model or window_stride does not allow.
-    """
-    kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in config.tasks}
-    of_recipe = min(kind.default_length(RECIPES[pretrained.size]) for kind in kinds)
-    length = of_recipe if pretrained.name.endswith(".pth") else 512
-    config = config.with_defaults({"size": pretrained.size, "max_length": length})
-    check_length(pretrained.model, config.max_length, repr(pretrained.name))
-    _check_windows(config)
-    return config
-
-
 def _group_of(model):
     """Group name for a checkpoint, folder or hub id: the last part of the path; two parts for a network of a pair."""
     path = Path(model.removesuffix(".pth"))
@@ -199,7 +182,7 @@ def _group_of(model):
 
 def _check(config):
     tasks = names_of(config.tasks)
-    for key, known in (("task_overrides", (*TASKS, *tasks)), ("th_run", tasks)):
+    for key, known in (("task_overrides", (*GLUE_TASKS, *tasks)), ("th_run", tasks)):
         named = config[key] if isinstance(config[key], dict) else ()
         if unknown := [name for name in named if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "
@@ -212,11 +195,11 @@ def _check(config):
     if config.seeds is not None and len(config.seeds) < config.end:
         raise UserError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
                         "the i-th seed. Add seeds, or set seeds=None.")
-    _check_windows(config)
+    check_windows(config)
     check_logger(config)
 
 
-def _check_windows(config):
+def check_windows(config):
     """UserError for windows that do not overlap. max_length is None as long as it depends on the checkpoint."""
     length = config.max_length or 512
     if (config.window_stride or 0) >= length:

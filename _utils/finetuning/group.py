@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from _utils.finetuning.config import for_checkpoint, names_of, uses_synthetic_glue
+from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
     check_settings,
     chosen_runs,
+    for_checkpoint,
     print_tables,
     report_run,
     seed_of,

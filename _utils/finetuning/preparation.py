@@ -5,10 +5,13 @@ import sys
 import torch
 
 from _utils.errors import UserError
-from _utils.finetuning.config import names_of
+from _utils.finetuning.config import check_windows, names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, rank, run_path
-from _utils.tasks.kinds import task_of
+from _utils.networks.build import check_length
+from _utils.recipes import RECIPES
+from _utils.tasks.base import Task
+from _utils.tasks.kinds import KINDS, task_of
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
@@ -34,6 +37,20 @@ class RunProcesses(Processes):
         """Print a line of any process, although only the first one of a machine prints otherwise."""
         # One write for text and newline, so that the lines of several processes do not mix.
         print(f"{line}\n", end="", file=sys.stdout if self.is_main else sys.__stdout__, flush=True)
+
+
+def for_checkpoint(config, pretrained):
+    """The configuration with the size and the maximum length of a Pretrained, where they are None.
+
+    Raises UserError for a maximum length that the model or window_stride does not allow.
+    """
+    kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in config.tasks}
+    of_recipe = min(kind.default_length(RECIPES[pretrained.size]) for kind in kinds)
+    length = of_recipe if pretrained.name.endswith(".pth") else 512
+    config = config.with_defaults({"size": pretrained.size, "max_length": length})
+    check_length(pretrained.model, config.max_length, repr(pretrained.name))
+    check_windows(config)
+    return config
 
 
 def seed_of(c, run):

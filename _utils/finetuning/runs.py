@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from _utils.errors import UserError
-from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
+from _utils.names import find_checkpoint
+from _utils.runs.checkpoints import has_keys, load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import task_of
 

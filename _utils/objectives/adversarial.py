@@ -7,6 +7,7 @@ from torch import nn
 
 from _utils.networks.fast_electra import IGNORED, FastELECTRA
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective, WeightedLoss
+from _utils.objectives.keys import AdversarialKeys
 
 
 class AdversarialModel(FastELECTRA):
@@ -53,11 +54,7 @@ class AdversarialLoss(WeightedLoss):
         return ((baseline_loss - advantage * log_p) * is_sample).sum()
 
 
-class Adversarial(Objective):
-    name = "adversarial"
-    selected_by = "objective", "adversarial"
-    unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator")
-    continues_pairs = False
+class Adversarial(AdversarialKeys, Objective):
     drop_in = AdversarialModel
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
                 "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "

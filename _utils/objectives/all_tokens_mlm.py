@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.objectives.base import ELECTRA
+from _utils.objectives.keys import AllTokensMLMKeys
 from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel, SecondNetworkLoss
 
 
@@ -36,10 +37,8 @@ class AllTokensMLMLoss(SecondNetworkLoss):
         return (nll * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
 
 
-class AllTokensMLM(SecondMLM):
-    name = "all_tokens_mlm"
+class AllTokensMLM(AllTokensMLMKeys, SecondMLM):
     title = "All-Tokens MLM"
-    selected_by = "objective", "all_tokens_mlm"
     drop_in = AllTokensMLMModel
     loss = AllTokensMLMLoss
     training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in "

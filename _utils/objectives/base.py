@@ -2,8 +2,7 @@
 
 An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines only what differs:
 
-    selected_by, unused, own_keys           the key and its value that select it, keys that it ignores, that are its own
-    implied, defaults, check                values that depend on it, errors before anything is loaded
+    selected_by, unused, defaults, check    what it means for the keys of a configuration: a base class in keys.py
     networks, fresh, trained                the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained; ELECTRA's model and loss are those of Pretrain.ipynb
     predicted, flops                        what a step costs
@@ -21,19 +20,17 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from _utils.errors import UserError
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.pretrained import load_pair
-from _utils.recipes import RECIPES, is_pair, recipe_of
+from _utils.objectives.keys import ObjectiveKeys
+from _utils.recipes import is_pair, recipe_of
 from _utils.text.vocabulary import load_tokenizer
 
 ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 DETECTION, MASKED_LM = "by replaced token detection", "by masked language modelling"
 AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA}"
 AS_GENERATOR = f"{MASKED_LM}, as the generator of an {ELECTRA}"
-# Keys that have no effect without a generator of the usual kind.
-GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 
 
 def smoothing(value):
@@ -61,34 +58,9 @@ class WeightedLoss(nn.Module):
         return (loss, losses) if return_losses else loss
 
 
-class Objective:
-    """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `defaults`."""
-    name = "electra"
-    selected_by = "objective", "electra"
-    unused = ()
-    own_keys = ()
-    implied = {}  # values of keys that are not set by the user
-    disc_weight = None  # the recipe's
+class Objective(ObjectiveKeys):
+    """An objective, here ELECTRA's. c: a configuration."""
     fills_masks = True  # whether an exported masked language model has seen [MASK]
-
-    # Configuration
-
-    def defaults(self, c):
-        """{key: value for None}, once the steps are known."""
-        return {"disc_weight": self.disc_weight or RECIPES[c.size].disc_weight}
-
-    def check(self, c):
-        """UserError for values that contradict each other."""
-        if not (c.discriminator or RECIPES[c.size].discriminator):
-            raise UserError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set "
-                            "discriminator or choose another size.")
-
-    # Continued pretraining
-
-    continues_pairs = True
-    pair_lr_divisor = 10  # of the recipe's learning rate
-    # Keys that trained networks determine.
-    of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
 
     # Networks
 

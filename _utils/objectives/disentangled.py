@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from _utils.networks.build import build_network, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import Objective
-from _utils.recipes import TYINGS
-
-TYINGS["disentangled"] = ()  # no parameter is the same object in both networks
+from _utils.objectives.keys import DisentangledKeys
 
 
 class DisentangledModel(FastELECTRA):
@@ -29,8 +27,7 @@ class DisentangledModel(FastELECTRA):
         return {"generator": self.generator, "discriminator": merged}
 
 
-class Disentangled(Objective):
-    selected_by = "tying", "disentangled"
+class Disentangled(DisentangledKeys, Objective):
     drop_in = DisentangledModel
 
     def fresh(self, c, vocab_size, pad_token_id=0):

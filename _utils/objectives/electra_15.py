@@ -1,6 +1,7 @@
 """ELECTRA 15%: the discriminator is trained and measured at the masked positions only (paper, section 3.5)."""
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
+from _utils.objectives.keys import ELECTRA15Keys
 
 
 class MaskedPositionsOnly:
@@ -18,11 +19,7 @@ class ELECTRA15Model(MaskedPositionsOnly, FastELECTRA):
     """ELECTRAModel whose discriminator's loss covers the masked positions."""
 
 
-class ELECTRA15(Objective):
-    name = "electra_15"
-    selected_by = "objective", "electra_15"
-    unused = ("uniform_generator",)
-    continues_pairs = False
+class ELECTRA15(ELECTRA15Keys, Objective):
     drop_in = ELECTRA15Model
     training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%",
                 "generator": f"{AS_GENERATOR} 15%"}

@@ -7,6 +7,7 @@ from _utils.objectives.all_tokens_mlm import AllTokensMLM
 from _utils.objectives.base import Objective
 from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
+from _utils.objectives.keys import default_name, selected
 from _utils.objectives.mlm import MaskedLM
 from _utils.objectives.new_generator import NewGenerator
 from _utils.objectives.replace_mlm import ReplaceMLM
@@ -17,35 +18,16 @@ from _utils.recipes import forward_flops
 ELECTRA = Objective()
 OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
               UniformGenerator(), NewGenerator(), Disentangled())
-NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by)  # values of the key `objective`
 
 
 def objective_of(c):
-    """The Objective of a configuration, or of that of a checkpoint. Keys that select another one than ELECTRA go
-    first.
-    """
-    return next((one for one in OBJECTIVES[1:] if one.selected_by in c.items()), ELECTRA)
-
-
-def default_name(recipe, has_discriminator=False):
-    """The value of `objective` for None. has_discriminator: whether the configuration names a network for it."""
-    return ELECTRA.name if recipe.discriminator or has_discriminator else MaskedLM.name
+    """The Objective of a configuration, or of that of a checkpoint."""
+    return selected(c, OBJECTIVES)
 
 
 def named(name):
     """The Objective that is recorded under a name; ELECTRA for an unknown one."""
     return next((one for one in OBJECTIVES if one.name == name), ELECTRA)
-
-
-def conflicting_keys(c, objective):
-    """Keys that the objective of a configuration does not use, or that select another one."""
-    unused = [key for key in objective.unused if key in c.overridden]
-    if objective.drop_in is not ELECTRA.drop_in and "fast" in c.overridden:
-        unused.append("fast")
-    others = [other for other in OBJECTIVES[1:] if other is not objective]
-    of_others = [key for other in others for key in other.own_keys if c[key]]
-    selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]
-    return unused + of_others + selecting
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):

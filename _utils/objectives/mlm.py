@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from _utils.networks.fast_electra import FastMaskedLM
-from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective, WeightedLoss, smoothing
+from _utils.objectives.base import MASKED_LM, Objective, WeightedLoss, smoothing
+from _utils.objectives.keys import MaskedLMKeys
 
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
@@ -33,18 +34,10 @@ class MaskedLMLoss(WeightedLoss):
         return GeneratorLoss(masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth))
 
 
-class MaskedLM(Objective):
-    name = "mlm"
-    selected_by = "objective", "mlm"
-    unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
-              *GENERATOR_KEYS)
-    continues_pairs = False
+class MaskedLM(MaskedLMKeys, Objective):
     networks = (("generator", "encoder"),)
     title, finetuned, network_key = "masked language model", "generator", "generator"
     training = {"generator": MASKED_LM}
-
-    def check(self, c):
-        pass  # every recipe has an encoder
 
     drop_in = FastMaskedLM
 

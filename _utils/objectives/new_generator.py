@@ -1,26 +1,12 @@
 """A new generator for a trained discriminator, which stays as it is, to continue their training afterwards."""
-from _utils.errors import UserError
 from _utils.networks.build import build_network, shared_modules
 from _utils.networks.pretrained import load_discriminator
 from _utils.objectives.base import Objective
-from _utils.recipes import is_pair, recipe_of
+from _utils.objectives.keys import NewGeneratorKeys
+from _utils.recipes import recipe_of
 
 
-class NewGenerator(Objective):
-    selected_by = "new_generator", True
-    pair_lr_divisor = 1
-    of_pair = ("generator", "discriminator")  # a new generator may have another size than the recipe's
-
-    def check(self, c):
-        super().check(c)
-        if not is_pair(c.initial_weights):
-            raise UserError("new_generator=True trains a generator for a trained discriminator, but "
-                            f"initial_weights={c.initial_weights!r} is not one. Set initial_weights to one, or leave "
-                            "new_generator out.")
-        if c.vocab != c.initial_weights:
-            raise UserError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which "
-                            f"vocab={c.vocab!r} contradicts. Remove vocab.")
-
+class NewGenerator(NewGeneratorKeys, Objective):
     def load_pair(self, c):
         discriminator = load_discriminator(c.initial_weights, c.size, c.max_length)
         return fresh_generator(c, discriminator), discriminator

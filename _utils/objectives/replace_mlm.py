@@ -3,6 +3,7 @@ section 3.5).
 """
 from _utils.objectives.base import ELECTRA
 from _utils.objectives.electra_15 import MaskedPositionsOnly
+from _utils.objectives.keys import ReplaceMLMKeys
 from _utils.objectives.mlm import masked_lm_loss
 from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel, SecondNetworkLoss
 
@@ -19,10 +20,8 @@ class ReplaceMLMLoss(SecondNetworkLoss):
         return masked_lm_loss(pred.mlm_logits, pred, targ_ids, n_slots)
 
 
-class ReplaceMLM(SecondMLM):
-    name = "replace_mlm"
+class ReplaceMLM(ReplaceMLMKeys, SecondMLM):
     title = "Replace MLM"
-    selected_by = "objective", "replace_mlm"
     drop_in = ReplaceMLMModel
     loss = ReplaceMLMLoss
     training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "

@@ -7,6 +7,7 @@ import torch
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.faster_layers import GatheredPositions
 from _utils.objectives.base import Objective, WeightedLoss, smoothing
+from _utils.objectives.keys import SecondMLMKeys
 from _utils.objectives.mlm import masked_lm_loss
 
 
@@ -46,14 +47,11 @@ class SecondNetworkLoss(WeightedLoss):
         return TwoLosses(gen_loss, self.second_loss(pred, targ_ids, n_tokens))
 
 
-class SecondMLM(Objective):
+class SecondMLM(SecondMLMKeys, Objective):
     """The protocol of both. A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of the tokens
     that the second network predicts.
     """
-    unused = ("disc_smooth_label", "uniform_generator")
-    disc_weight = 1.  # its loss is as large as the generator's
     fills_masks = False
-    continues_pairs = False
     networks = (("generator", "generator"), ("generator", "discriminator"))
     finetuned = "generator"
 

@@ -6,35 +6,18 @@ import gc
 
 import torch
 
-from _utils.errors import UserError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import load_with_head
-from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
+from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
+from _utils.objectives.keys import TwoStageKeys
 from _utils.runs.checkpoints import is_finished
 from _utils.runs.log import RunFolder
 
 
-class TwoStage(Objective):
-    name = "two_stage"
-    selected_by = "objective", "two_stage"
-    unused = ("generator", "discriminator", "initial_weights", "gen_weight", *GENERATOR_KEYS)
-    own_keys = ("two_stage_steps",)
-    implied = {"tying": "none"}
-    continues_pairs = False
+class TwoStage(TwoStageKeys, Objective):
     has_first_stage = True
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} in two stages, after its generator",
                 "generator": f"{AS_GENERATOR} in two stages, before its discriminator"}
-
-    def defaults(self, c):
-        return super().defaults(c) | {"two_stage_steps": max(1, (c.steps or 0) // 2)}
-
-    def check(self, c):
-        super().check(c)
-        if c.minutes:
-            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
-                            f"objective={self.name}. Leave out one of them.")
-        if c.two_stage_steps >= c.steps:
-            raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 
     def first_stage(self, c, processes, pretrain):
         """The first stage is a separate run, <base_run_name>_generator, which can be resumed too."""

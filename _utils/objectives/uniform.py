@@ -3,6 +3,7 @@ import torch
 
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective
+from _utils.objectives.keys import UniformGeneratorKeys
 
 
 class UniformModel(FastELECTRA):
@@ -17,10 +18,7 @@ class UniformModel(FastELECTRA):
         return torch.zeros(len(positions), self.vocab_size, device=positions.device)
 
 
-class UniformGenerator(Objective):
-    name = "uniform_generator"
-    selected_by = "uniform_generator", True
-    continues_pairs = False
+class UniformGenerator(UniformGeneratorKeys, Objective):
     drop_in = UniformModel
     training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
                                  "generator"}

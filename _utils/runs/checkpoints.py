@@ -103,19 +103,6 @@ def unfinished_name(path):
     return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
 
 
-def find_checkpoint(name, folder="checkpoints/pretrain"):
-    """Path of a checkpoint given by its name in `folder` or by its path. Raises UserError if it does not exist."""
-    for path in (Path(folder) / name, Path(name)):
-        if path.is_file():
-            return path
-    if Path(name).is_dir():
-        raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
-    newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
-    raise UserError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
-                    f"{', '.join(newest) or 'none'}). Choose another, or create it with python pretrain.py or "
-                    "finetune.py (quickstart=True for those of the quickstart).")
-
-
 def load_pretraining_checkpoint(path):
     """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises UserError for any other kind."""
     checkpoint = load_checkpoint(path)

@@ -167,11 +167,3 @@ def upload(path, where):
             filesystem.mv(f"{target}.unfinished", target)
     except Exception as error:  # from the network or the user's function
         print(f"\nCould not upload {path.name} ({one_line(error)}). It stays in {path.parent}; training continues.")
-
-
-def check_address(where):
-    """Raise UserError for an address of an unknown kind or whose package is not installed."""
-    if isinstance(where, str):
-        with as_user_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
-                           "package for this kind of address.", (ImportError, ValueError)):
-            fsspec.get_filesystem_class(fsspec.utils.get_protocol(where))

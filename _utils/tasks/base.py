@@ -51,8 +51,7 @@ class Task(Description):
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
     has_label_columns: ClassVar[bool] = False  # whether each label may have a column of 1 or 0
-    keys: ClassVar[dict] = {}  # of the dictionary of a custom task, beside those of custom.py: {key: type}
-    unused: ClassVar[tuple] = ()  # those of custom.py that do not apply
+    unused: ClassVar[tuple] = ()  # keys of the dictionary of a custom task (definition.py) that do not apply
     metric_functions: ClassVar[dict] = {
         "accuracy": scikit.accuracy_score, "macro_f1": partial(scikit.f1_score, average="macro", zero_division=0),
         "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}

@@ -11,12 +11,11 @@ from torch import nn
 from transformers import AutoModelForMultipleChoice
 
 from _utils.errors import UserError
-from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.tables import Column, as_label, labels_in, shortened
+from _utils.tasks.tables import as_label, labels_in, shortened
 
 _PAIR = Task("pair", "pair", ("text", "choice"))
 
@@ -30,8 +29,6 @@ class Choices(Task):
     labels: the positions of the choices, as the files spell them.
     """
     kind: ClassVar[str] = "choices"
-    keys: ClassVar[dict] = {"choices": list_of(
-        Column, "the column of lists of the choices, or a list of columns with one each")}
     unused: ClassVar[tuple] = ("positive", "class_weights")
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice

@@ -1,77 +1,16 @@
-"""Custom tasks: the dictionary that describes one in `tasks`, and its tables, from which kind and labels follow."""
+"""Custom tasks: the tables of the dictionary that describes one in `tasks`, from which kind and labels follow."""
 import re
-from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field
-
-from _utils.config import MyConfig
 from _utils.errors import UserError
-from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.tasks.base import Task
 from _utils.tasks.custom_tables import columns_of
-from _utils.tasks.glue import TASKS
+from _utils.tasks.definition import KEYS_OF_KINDS
 from _utils.tasks.kinds import KINDS
-from _utils.tasks.multilabel import SEPARATOR
 from _utils.tasks.spans import is_nested
-from _utils.tasks.table_files import FORMATS
-from _utils.tasks.tables import Column, as_label, check_file, items, labels_in, numbers_in
+from _utils.tasks.tables import as_label, check_file, items, labels_in, numbers_in
 
 _QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
-QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
-_SUFFIXES = *FORMATS, ".jsonl.gz"
-_File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
-    f"a file that ends with {', '.join(_SUFFIXES)}"))]
-_TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.test_files.values())}
-_KEYS = {
-    "name": FileName,
-    "train": _File,
-    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
-    "test": _File,
-    "text": Annotated[list_of(Column, "the name of a column, or a list of two"), Field(max_length=2)],
-    "label": list_of(Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
-    "separator": Text,
-    "groups": Column,
-    "kind": Literal[tuple(KINDS)],
-    "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
-    "positive": Text,
-    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")],
-    **{key: values for kind in KINDS.values() for key, values in kind.keys.items()},
-}
-# None is the same as leaving a key out, and no value to advise. Only the training file is required.
-_OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
-_OPTIONAL_KEYS["train"] = _File
-
-
-def complete_custom_task(definition):
-    """The dictionary of a custom task with all keys: defaults for missing ones, lists for text and metrics.
-
-    Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
-    """
-    defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
-    values = defaults | {key: value for key, value in definition.items() if value is not None}
-    task = MyConfig(values, _OPTIONAL_KEYS)
-    path = Path(task.train)
-    stem = path.name.partition(".")[0]
-    task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
-    if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
-        raise UserError(f"Invalid value for tasks: a custom task cannot be called {task.name!r}, because GLUE has a "
-                        "task of that name. Set 'name' to another one.")
-    if task.groups is not None and isinstance(task.dev, str):
-        raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
-                        f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
-    return dict(task)
-
-
-def question_task(name, folder):
-    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
-
-    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
-    """
-    path = Path(folder or "datasets", name)
-    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
-    return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
 def load_custom_task(definition):
@@ -90,7 +29,7 @@ def load_custom_task(definition):
         _check_for_questions(tables["train"])
         name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
         kind = KINDS[name]
-    of_others = {key for other in KINDS.values() for key in other.keys} - kind.keys.keys()
+    of_others = {key for keys in KEYS_OF_KINDS.values() for key in keys} - KEYS_OF_KINDS[kind.kind].keys()
     if unused := [key for key in (*sorted(of_others), *kind.unused) if definition[key] is not None]:
         raise UserError(f"{unused[0]!r} does not apply to the kind {kind.kind!r}. Leave it out of the task "
                         f"{definition['name']!r}, or set 'kind' to another one.")

@@ -5,6 +5,19 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+# {name of a task of GLUE: {split of a test set: file of its predictions}}; AX is a test set of MNLI (F38)
+GLUE_TEST_FILES = {
+    "cola": {"test": "CoLA.tsv"},
+    "sst2": {"test": "SST-2.tsv"},
+    "mrpc": {"test": "MRPC.tsv"},
+    "stsb": {"test": "STS-B.tsv"},
+    "qqp": {"test": "QQP.tsv"},
+    "mnli": {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "test_ax": "AX.tsv"},
+    "qnli": {"test": "QNLI.tsv"},
+    "rte": {"test": "RTE.tsv"},
+    "wnli": {"test": "WNLI.tsv"},
+}
+
 kind_of_task = dataclass(frozen=True, config=ConfigDict(extra="forbid"))  # the decorator of a kind
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from _utils.errors import UserError, as_user_error
 from _utils.hub import load_split
 from _utils.tasks.base import Task
+from _utils.tasks.description import GLUE_TEST_FILES
 from _utils.tasks.regression import Regression
 from _utils.tasks.tables import Table, TaskData, check_columns, is_test, read_tsv, to_dataset
 
@@ -17,9 +18,9 @@ HUB_GLUE = "nyu-mll/glue"
 
 
 def _task(name, title, texts, labels=(), **fields):
-    """A Task of GLUE. The predictions for its test set, if it has only one, are in <title>.tsv."""
+    """A Task of GLUE."""
     kind = Regression if fields.get("score_range") else Task
-    return kind(name, title, texts, labels, **{"test_files": {"test": f"{title}.tsv"}, **fields})
+    return kind(name, title, texts, labels, test_files=GLUE_TEST_FILES[name], **fields)
 
 
 _PAIR = ("sentence1", "sentence2")
@@ -79,7 +80,6 @@ GLUE = (
         "MNLI",
         ("premise", "hypothesis"),
         ("entailment", "neutral", "contradiction"),  # the hub's order; Google's code has another (F48)
-        test_files={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "test_ax": "AX.tsv"},  # F38
         devs=("validation_matched", "validation_mismatched"),
         file_columns=(*_PAIR, "gold_label"),
         rows=(392702, 9815, 9832, 9796, 9847, 1104),

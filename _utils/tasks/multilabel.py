@@ -12,9 +12,9 @@ from torch import nn
 from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import class_fields, class_names, labels_by_split
+from _utils.tasks.definition import SEPARATOR
 from _utils.tasks.tables import as_label, ids_of_lists, malformed, shortened
 
-SEPARATOR = "|"  # between several labels of a text
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 

@@ -1,13 +1,10 @@
 """Question answering as in Google's code (F52-F80)."""
 import json
 from dataclasses import field
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from annotated_types import Predicate
-from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 from transformers import AutoModelForQuestionAnswering
 
 from _utils.errors import UserError
@@ -15,42 +12,12 @@ from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import fields_of_all, split_rows
+from _utils.tasks.definition import QuestionOptions
 from _utils.tasks.heads import head_options
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.tables import TaskData
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class QuestionOptions:
-    """Settings of question answering. The defaults are Google's (F63).
-
-    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is
-    an answer with a separate layer, else from the scores of [CLS].   answerable_from_start: this layer sees, beside
-    [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
-    doc_stride: tokens from the beginning of a span to that of the next one.   max_query_length: tokens of a question;
-    the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.   beam: starts per span, and ends
-    per start.   na_threshold: null odds above which a question counts as unanswerable.
-    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and
-    MRQA.
-    """
-    joint: bool = True
-    answerability: bool = True
-    answerable_from_start: bool = True
-    doc_stride: PositiveInt = 128
-    max_query_length: PositiveInt = 64
-    max_answer_length: PositiveInt = 30
-    n_best: PositiveInt = 20
-    beam: PositiveInt = 20
-    na_threshold: float = -2.75
-    answerable_weight: NonNegativeFloat = .5
-    has_unanswerable: bool = False
-
-    @property
-    def threshold(self):
-        """na_threshold, if there are unanswerable questions."""
-        return self.na_threshold if self.has_unanswerable else np.inf
 
 
 @kind_of_task
@@ -61,9 +28,6 @@ class Questions(Task):
     """
     kind: ClassVar[str] = "questions"
     one_class: ClassVar[bool] = False
-    keys: ClassVar[dict] = {"questions": Annotated[
-        dict, Predicate(lambda options: QuestionOptions(**options)),
-        Field(description=f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}")]}
     unused: ClassVar[tuple] = ("text", "label", "groups", "positive", "class_weights")
     metric_functions: ClassVar[dict] = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
     read_file: ClassVar = staticmethod(read_questions)

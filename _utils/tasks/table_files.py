@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
 from _utils.runs.files import read_json_lines, read_text
+from _utils.tasks.definition import FORMATS
 from _utils.tasks.tables import Table, malformed, split_words, table_of_cells
 
 _JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "
@@ -32,7 +33,7 @@ def read_table(path):
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         raise UserError(f"{path} is compressed. Decompress it, or set 'kind': 'questions' if it has questions.")
-    table = FORMATS[suffix](path)
+    table = _READERS[FORMATS[suffix]](path)
     return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
 
 
@@ -137,12 +138,11 @@ def _are_comments(lines, cells, sentence):
     return may_be.astype(int).groupby(sentence).cummin().astype(bool)
 
 
-# {extension: path -> Table}
-FORMATS = {
-    ".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines, ".json": _read_json_lines,
-    ".parquet": _read_parquet, ".conll": _read_conll, ".txt": _read_conll, ".bio": _read_conll}
+# {format: path -> Table}
+_READERS = {"csv": _read_csv, "tsv": _read_tsv, "JSON lines": _read_json_lines, "parquet": _read_parquet,
+            "CoNLL": _read_conll}
 
 
 def is_conll(path):
     """Whether a file has CoNLL columns, by its name."""
-    return FORMATS.get(Path(path).suffix.lower()) is _read_conll
+    return FORMATS.get(Path(path).suffix.lower()) == "CoNLL"

@@ -2,13 +2,12 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 import pandas as pd
 import xxhash
-from pydantic import Field
 
 from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
@@ -17,9 +16,6 @@ from _utils.runs.files import read_text
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
 _SPACES = re.compile(r"[ \t\r\n]+")
-# The type of a column's name in the configuration.
-Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, description=(
-    "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 
 
 class Table(NamedTuple):

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -32,7 +32,6 @@ class Tagging(Task):
     """
     kind: ClassVar[str] = "tagging"
     one_class: ClassVar[bool] = False
-    keys: ClassVar[dict] = {"scheme": Literal["iob2", "bioes"]}
     metric_functions: ClassVar[dict] = {"entity_f1": None, "accuracy": accuracy_score,
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
     text_feature: ClassVar = datasets.List(datasets.Value("string"))

@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
 from _utils.hub import load_split
+from _utils.names import HUB_CORPORA
 from _utils.runs.checkpoints import write_text_atomically
 
 # In characters. They bound the memory that a document or a line takes.
@@ -33,15 +34,6 @@ def cut_text(text):
         end = text.find("\n", start + PIECE - 1, start + PIECE + LONG) + 1 or start + PIECE + LONG
         yield text[start:end]
         start = end
-
-
-# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries): (hub id,
-# configuration, branch).
-HUB_CORPORA = {
-    "openwebtext": ("Skylion007/openwebtext", None, "main"),
-    "wikipedia": ("wikimedia/wikipedia", "20231101.en", "main"),
-    "bookcorpus": ("bookcorpus/bookcorpus", None, "refs/convert/parquet"),
-}
 
 
 def hub_corpus(name, revision, cache_dir):

@@ -17,11 +17,11 @@ from fastcore.basics import chunked
 from tqdm import tqdm
 
 from _utils.errors import UserError, as_user_error
+from _utils.names import HUB_CORPORA
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import content_key, file_chunks
 from _utils.text import embedded_text
 from _utils.text.readers import (
-    HUB_CORPORA,
     LONG,
     Continuation,
     cut_text,

@@ -15,7 +15,8 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
+from _utils.names import find_checkpoint, is_vocab_file
+from _utils.runs.checkpoints import load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
 from _utils.text.normalization import warn_of_losses
 from _utils.text.readers import cut_text
@@ -110,13 +111,6 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
 
 _ADVICE = ("Set vocab=PATH/vocab.txt, train a vocabulary with vocab=30522, or run without a download: python "
            "pretrain.py quickstart=True")
-
-
-def is_vocab_file(vocab):
-    """Whether a value of the key `vocab` is a file with one token per line."""
-    if not isinstance(vocab, str) or vocab.endswith((".json", ".pth")):
-        return False
-    return vocab.endswith(".txt") or os.path.isfile(vocab)
 
 
 def from_vocab_file(

@@ -14,7 +14,8 @@ from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import UserError
 from _utils.finetuning.model import load
-from _utils.tasks.custom import complete_custom_task, load_custom_task
+from _utils.tasks.custom import load_custom_task
+from _utils.tasks.definition import complete_custom_task
 
 COLORS = "red green blue yellow black white".split()
 ENDINGS = ["the first one", "the second one", "another one"]

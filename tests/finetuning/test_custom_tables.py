@@ -11,7 +11,8 @@ import torch
 import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.tasks.custom import complete_custom_task, load_custom_task
+from _utils.tasks.custom import load_custom_task
+from _utils.tasks.definition import complete_custom_task
 
 
 @pytest.fixture(autouse=True)

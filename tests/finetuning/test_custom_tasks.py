@@ -26,7 +26,8 @@ from _utils.finetuning.runs import Runs
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.base import Task
-from _utils.tasks.custom import complete_custom_task, load_custom_task
+from _utils.tasks.custom import load_custom_task
+from _utils.tasks.definition import complete_custom_task
 from _utils.tasks.kinds import task_of
 from _utils.tasks.rows import finetuning_dataloaders
 from _utils.tasks.submission import check_submission, make_zip, rows_of, write_majorities

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 import finetune
-from _utils.finetuning.config import complete_finetuning, for_checkpoint
-from _utils.finetuning.preparation import settings_of
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.preparation import for_checkpoint, settings_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import encode_task

@@ -13,7 +13,8 @@ from transformers import (
 
 import finetune
 from _utils.errors import UserError
-from _utils.finetuning.config import complete_finetuning, for_checkpoint
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.preparation import for_checkpoint
 from _utils.networks.pretrained import load_pretrained, size_of
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 

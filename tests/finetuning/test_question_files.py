@@ -9,7 +9,8 @@ from tiny_finetuning import run_own
 
 from _utils.errors import UserError
 from _utils.tasks.answers import Answers
-from _utils.tasks.custom import complete_custom_task, load_custom_task
+from _utils.tasks.custom import load_custom_task
+from _utils.tasks.definition import complete_custom_task
 from _utils.tasks.question_files import read_questions
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}

@@ -12,10 +12,12 @@ import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import UserError
-from _utils.finetuning.config import complete_finetuning, for_checkpoint
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.preparation import for_checkpoint
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks import load_pretrained
-from _utils.tasks.custom import complete_custom_task, load_custom_task
+from _utils.tasks.custom import load_custom_task
+from _utils.tasks.definition import complete_custom_task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions

@@ -7,7 +7,8 @@ import finetune
 import pretrain
 from _utils.config import MyConfig, complete
 from _utils.errors import UserError
-from _utils.finetuning.config import complete_finetuning, for_checkpoint
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.preparation import for_checkpoint
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from pretrain import c

@@ -18,7 +18,8 @@ from _utils.networks.fast_electra import FastOutput, masked_slots
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
 from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
-from _utils.objectives.kinds import NAMES, flops_per_token
+from _utils.objectives.keys import NAMES
+from _utils.objectives.kinds import flops_per_token
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 

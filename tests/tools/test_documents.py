@@ -15,7 +15,7 @@ from documents import REPO, read
 
 import finetune
 import pretrain
-from _utils.__main__ import Parser, find_command
+from _utils.__main__ import Parser
 from _utils.config import complete
 from _utils.finetuning.config import complete_finetuning
 from benchmarks.report import parse
@@ -68,7 +68,7 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
     accept = {
         "pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
         "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
-        "_utils": lambda arguments: Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:]),
+        "_utils": lambda arguments: Parser(arguments[0]).parse_intermixed_args(arguments[1:]),
     }
     for program in ("benchmarks.finetuning", "benchmarks.gpu", "benchmarks.loader", "benchmarks.preprocessing",
                     "benchmarks.pretraining", "benchmarks/speedrun.sh"):

@@ -1,0 +1,156 @@
+"""What each objective means for the keys of a configuration, which is checked before PyTorch is imported.
+
+The classes are the first part of the protocol in base.py: the class of an objective inherits from its class here.
+"""
+from _utils.errors import UserError
+from _utils.recipes import RECIPES, is_pair
+
+
+class ObjectiveKeys:
+    """The keys of an objective, here ELECTRA's. c: a configuration, which is not complete yet in `defaults`."""
+    name = "electra"
+    selected_by = "objective", "electra"  # the key and its value that select it
+    unused = ()  # keys that have no effect
+    own_keys = ()  # keys that have no effect with any other objective
+    implied = {}  # values of keys that are not set by the user
+    disc_weight = None  # the recipe's
+
+    def defaults(self, c):
+        """{key: value for None}, once the steps are known."""
+        return {"disc_weight": self.disc_weight or RECIPES[c.size].disc_weight}
+
+    def check(self, c):
+        """UserError for values that contradict each other."""
+        if not (c.discriminator or RECIPES[c.size].discriminator):
+            raise UserError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set "
+                            "discriminator or choose another size.")
+
+    # Continued pretraining
+
+    continues_pairs = True
+    pair_lr_divisor = 10  # of the recipe's learning rate
+    # Keys that trained networks determine.
+    of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
+
+
+# Keys that have no effect without a generator of the usual kind.
+_OF_GENERATOR = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
+# Keys that have no effect if the model is not that of Pretrain.ipynb.
+_OF_MODEL = ("fast",)
+
+
+class MaskedLMKeys(ObjectiveKeys):
+    name = "mlm"
+    selected_by = "objective", "mlm"
+    unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
+              *_OF_GENERATOR, *_OF_MODEL)
+    continues_pairs = False
+
+    def check(self, c):
+        pass  # every recipe has an encoder
+
+
+class ELECTRA15Keys(ObjectiveKeys):
+    name = "electra_15"
+    selected_by = "objective", "electra_15"
+    unused = ("uniform_generator", *_OF_MODEL)
+    continues_pairs = False
+
+
+class SecondMLMKeys(ObjectiveKeys):
+    """Those of Replace MLM and All-Tokens MLM."""
+    unused = ("disc_smooth_label", "uniform_generator", *_OF_MODEL)
+    disc_weight = 1.  # its loss is as large as the generator's
+    continues_pairs = False
+
+
+class ReplaceMLMKeys(SecondMLMKeys):
+    name = "replace_mlm"
+    selected_by = "objective", "replace_mlm"
+
+
+class AllTokensMLMKeys(SecondMLMKeys):
+    name = "all_tokens_mlm"
+    selected_by = "objective", "all_tokens_mlm"
+
+
+class TwoStageKeys(ObjectiveKeys):
+    name = "two_stage"
+    selected_by = "objective", "two_stage"
+    unused = ("generator", "discriminator", "initial_weights", "gen_weight", *_OF_GENERATOR)
+    own_keys = ("two_stage_steps",)
+    implied = {"tying": "none"}
+    continues_pairs = False
+
+    def defaults(self, c):
+        return super().defaults(c) | {"two_stage_steps": max(1, (c.steps or 0) // 2)}
+
+    def check(self, c):
+        super().check(c)
+        if c.minutes:
+            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
+                            f"objective={self.name}. Leave out one of them.")
+        if c.two_stage_steps >= c.steps:
+            raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
+
+
+class AdversarialKeys(ObjectiveKeys):
+    name = "adversarial"
+    selected_by = "objective", "adversarial"
+    unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator", *_OF_MODEL)
+    continues_pairs = False
+
+
+class UniformGeneratorKeys(ObjectiveKeys):
+    name = "uniform_generator"
+    selected_by = "uniform_generator", True
+    unused = _OF_MODEL
+    continues_pairs = False
+
+
+class NewGeneratorKeys(ObjectiveKeys):
+    selected_by = "new_generator", True
+    pair_lr_divisor = 1
+    of_pair = ("generator", "discriminator")  # a new generator may have another size than the recipe's
+
+    def check(self, c):
+        super().check(c)
+        if not is_pair(c.initial_weights):
+            raise UserError("new_generator=True trains a generator for a trained discriminator, but "
+                            f"initial_weights={c.initial_weights!r} is not one. Set initial_weights to one, or leave "
+                            "new_generator out.")
+        if c.vocab != c.initial_weights:
+            raise UserError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which "
+                            f"vocab={c.vocab!r} contradicts. Remove vocab.")
+
+
+class DisentangledKeys(ObjectiveKeys):
+    selected_by = "tying", "disentangled"
+    unused = _OF_MODEL
+
+
+ELECTRA = ObjectiveKeys()
+OF_OBJECTIVES = (ELECTRA, MaskedLMKeys(), ELECTRA15Keys(), ReplaceMLMKeys(), AllTokensMLMKeys(), TwoStageKeys(),
+                 AdversarialKeys(), UniformGeneratorKeys(), NewGeneratorKeys(), DisentangledKeys())
+NAMES = tuple(one.name for one in OF_OBJECTIVES if "objective" in one.selected_by)  # values of the key `objective`
+
+
+def selected(c, objectives=OF_OBJECTIVES):
+    """The one of the objectives, ELECTRA first, that a configuration selects, or that of a checkpoint. Keys that select
+    another one than ELECTRA go first.
+    """
+    return next((one for one in objectives[1:] if one.selected_by in c.items()), objectives[0])
+
+
+def default_name(recipe, has_discriminator=False):
+    """The value of `objective` for None. has_discriminator: whether the configuration names a network for it."""
+    return ELECTRA.name if recipe.discriminator or has_discriminator else MaskedLMKeys.name
+
+
+def conflicting_keys(c, objective):
+    """Keys that the objective of a configuration does not use, or that select another one."""
+    unused = [key for key in objective.unused if key in c.overridden]
+    others = [other for other in OF_OBJECTIVES[1:] if other is not objective]
+    of_others = [key for other in others for key in other.own_keys if c[key]]
+    selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]
+    return unused + of_others + selecting

@@ -1,0 +1,126 @@
+"""The dictionary of a custom task in `tasks`: its keys, their types and defaults.
+
+It is checked before PyTorch and pandas are imported.
+"""
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Predicate
+from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from _utils.config import MyConfig
+from _utils.errors import UserError
+from _utils.keys import FileName, Positive, Text, accepted, list_of, number
+from _utils.tasks.description import GLUE_TEST_FILES
+
+QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
+SEPARATOR = "|"  # between several labels of a text
+# Extensions of files, and their formats.
+FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON lines", ".parquet": "parquet",
+           ".conll": "CoNLL", ".txt": "CoNLL", ".bio": "CoNLL"}
+_SUFFIXES = *FORMATS, ".jsonl.gz"
+# Types of values.
+_File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
+    f"a file that ends with {', '.join(_SUFFIXES)}"))]
+_Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, description=(
+    "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class QuestionOptions:
+    """Settings of question answering. The defaults are Google's (F63).
+
+    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is
+    an answer with a separate layer, else from the scores of [CLS].   answerable_from_start: this layer sees, beside
+    [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
+    doc_stride: tokens from the beginning of a span to that of the next one.   max_query_length: tokens of a question;
+    the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.   beam: starts per span, and ends
+    per start.   na_threshold: null odds above which a question counts as unanswerable.
+    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and
+    MRQA.
+    """
+    joint: bool = True
+    answerability: bool = True
+    answerable_from_start: bool = True
+    doc_stride: PositiveInt = 128
+    max_query_length: PositiveInt = 64
+    max_answer_length: PositiveInt = 30
+    n_best: PositiveInt = 20
+    beam: PositiveInt = 20
+    na_threshold: float = -2.75
+    answerable_weight: NonNegativeFloat = .5
+    has_unanswerable: bool = False
+
+    @property
+    def threshold(self):
+        """na_threshold, if there are unanswerable questions."""
+        return self.na_threshold if self.has_unanswerable else math.inf
+
+
+_Questions = Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
+    f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]
+_Choices = list_of(_Column, "the column of lists of the choices, or a list of columns with one each")
+_Scheme = Literal["iob2", "bioes"]
+# {kind of task: {key that not all kinds have: type}}
+KEYS_OF_KINDS = {
+    "classification": {},
+    "regression": {},
+    "tagging": {"scheme": _Scheme},
+    "spans": {"scheme": _Scheme},
+    "multilabel": {},
+    "questions": {"questions": _Questions},
+    "choices": {"choices": _Choices},
+}
+_TAKEN = {*GLUE_TEST_FILES,
+          *(Path(file).stem.lower() for files in GLUE_TEST_FILES.values() for file in files.values())}
+_KEYS = {
+    "name": FileName,
+    "train": _File,
+    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
+    "test": _File,
+    "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)],
+    "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
+    "separator": Text,
+    "groups": _Column,
+    "kind": Literal[tuple(KEYS_OF_KINDS)],
+    "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
+    "positive": Text,
+    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")],
+    **{key: values for of_kind in KEYS_OF_KINDS.values() for key, values in of_kind.items()},
+}
+# None is the same as leaving a key out, and no value to advise. Only the training file is required.
+_OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
+_OPTIONAL_KEYS["train"] = _File
+
+
+def complete_custom_task(definition):
+    """The dictionary of a custom task with all keys: defaults for missing ones, lists for text and metrics.
+
+    Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
+    """
+    defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
+    values = defaults | {key: value for key, value in definition.items() if value is not None}
+    task = MyConfig(values, _OPTIONAL_KEYS)
+    path = Path(task.train)
+    stem = path.name.partition(".")[0]
+    task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
+    if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
+        raise UserError(f"Invalid value for tasks: a custom task cannot be called {task.name!r}, because GLUE has a "
+                        "task of that name. Set 'name' to another one.")
+    if task.groups is not None and isinstance(task.dev, str):
+        raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
+                        f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
+    return dict(task)
+
+
+def question_task(name, folder):
+    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
+
+    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
+    """
+    path = Path(folder or "datasets", name)
+    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
+    return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})

@@ -25,7 +25,7 @@ import sys
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import print_user_errors
-from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
+from _utils.finetuning.config import FINETUNE_KEYS, check_files, complete_finetuning
 
 # The most used keys. Edit them here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
 # `python finetune.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
@@ -54,6 +54,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_user_errors()
     c = complete_finetuning(from_command_line(c, sys.argv))
+    check_files(c)
 
 # %%
 # The other imports take seconds, so the command line is checked before.

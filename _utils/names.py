@@ -20,6 +20,12 @@ def is_vocab_file(vocab):
     return vocab.endswith(".txt") or os.path.isfile(vocab)
 
 
+def check_file(path, advice):
+    """UserError, which ends with `advice`, if there is no file at a path."""
+    if not Path(path).is_file():
+        raise UserError(f"File not found: {str(path)!r}. {advice}")
+
+
 def find_checkpoint(name, folder="checkpoints/pretrain"):
     """Path of a checkpoint given by its name in `folder` or by its path. Raises UserError if it does not exist."""
     for path in (Path(folder) / name, Path(name)):

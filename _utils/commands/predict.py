@@ -6,9 +6,10 @@ from pathlib import Path
 
 from _utils.errors import UserError
 from _utils.finetuning.model import load
+from _utils.names import check_file
 from _utils.tasks.definition import FORMATS
 from _utils.tasks.table_files import read_table
-from _utils.tasks.tables import check_columns, check_file, malformed, read_tsv
+from _utils.tasks.tables import check_columns, malformed, read_tsv
 
 
 def predict(

@@ -24,8 +24,9 @@ from _utils.keys import (
     list_of,
     number,
 )
-from _utils.tasks.definition import QUESTION_TASKS, complete_custom_task, question_task
-from _utils.tasks.description import GLUE_TEST_FILES
+from _utils.names import find_checkpoint
+from _utils.tasks.definition import QUESTION_TASKS, complete_custom_task, files_of, question_task
+from _utils.tasks.description import GLUE_TEST_FILES, check_glue_dir
 
 GLUE_TASKS = [*GLUE_TEST_FILES]
 _NAMES = *GLUE_TASKS, *QUESTION_TASKS
@@ -171,6 +172,17 @@ def complete_finetuning(config):
         config.start_from_mnli = config.group_name
     _check(config)
     return config
+
+
+def check_files(config):
+    """UserError for a checkpoint, a folder of tables or a file of a custom task that does not exist."""
+    if config.do_finetune and (config.pretrained_checkpoint or "").endswith(".pth"):
+        find_checkpoint(config.pretrained_checkpoint)
+    if not uses_synthetic_glue(config):
+        check_glue_dir(config.glue_dir)
+    for task in config.tasks:
+        if isinstance(task, dict):
+            files_of(task)
 
 
 def _group_of(model):

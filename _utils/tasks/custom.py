@@ -4,10 +4,10 @@ import re
 from _utils.errors import UserError
 from _utils.tasks.base import Task
 from _utils.tasks.custom_tables import columns_of
-from _utils.tasks.definition import KEYS_OF_KINDS
+from _utils.tasks.definition import KEYS_OF_KINDS, files_of
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.spans import is_nested
-from _utils.tasks.tables import as_label, check_file, items, labels_in, numbers_in
+from _utils.tasks.tables import as_label, items, labels_in, numbers_in
 
 _QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
@@ -19,10 +19,7 @@ def load_custom_task(definition):
     definition: from `complete_custom_task`. Raises UserError for missing files and as `Task.from_files`.
     """
     definition = dict(definition)
-    files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
-    files = {split: path for split, path in files.items() if isinstance(path, str)}
-    for path in files.values():
-        check_file(path, "Correct the path in tasks, or put the file there.")
+    files = files_of(definition)
     kind, reason = KINDS.get(definition["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
     if kind is None:

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Positive, Text, accepted, list_of, number
+from _utils.names import check_file
 from _utils.tasks.description import GLUE_TEST_FILES
 
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
@@ -124,3 +125,12 @@ def question_task(name, folder):
     path = Path(folder or "datasets", name)
     files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
     return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
+
+
+def files_of(definition):
+    """{split: path} of the files of a custom task. Raises UserError if one is missing."""
+    files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
+    files = {split: path for split, path in files.items() if isinstance(path, str)}
+    for path in files.values():
+        check_file(path, "Correct the path in tasks, or put the file there.")
+    return files

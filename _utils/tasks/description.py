@@ -1,9 +1,12 @@
 """What describes a task: names of columns, labels, files and metrics."""
+import os
 from dataclasses import field
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
+
+from _utils.errors import UserError
 
 # {name of a task of GLUE: {split of a test set: file of its predictions}}; AX is a test set of MNLI (F38)
 GLUE_TEST_FILES = {
@@ -82,3 +85,10 @@ class Description:
     def title_of(self, split):
         """The line in tables for the scores of a split."""
         return dict(self.score_titles).get(split, self.title)
+
+
+def check_glue_dir(folder):
+    """UserError if a value of the key glue_dir is not a folder; None is the hub."""
+    if folder is not None and not os.path.isdir(folder):
+        raise UserError(f"Invalid value for glue_dir: {str(folder)!r} is not a folder. Pass the folder of a GLUE "
+                        "download (with CoLA/, SST-2/ ...), or None to read the hub.")

@@ -2,15 +2,14 @@
 
 Both sources give the same rows.
 """
-import os
 from pathlib import Path
 
 import pandas as pd
 
-from _utils.errors import UserError, as_user_error
+from _utils.errors import as_user_error
 from _utils.hub import load_split
 from _utils.tasks.base import Task
-from _utils.tasks.description import GLUE_TEST_FILES
+from _utils.tasks.description import GLUE_TEST_FILES, check_glue_dir
 from _utils.tasks.regression import Regression
 from _utils.tasks.tables import Table, TaskData, check_columns, is_test, read_tsv, to_dataset
 
@@ -106,9 +105,7 @@ def load_task(task, glue_dir=None, splits=None):
     for a malformed row of a test set, with file and line.
     """
     task = as_task(task)
-    if glue_dir is not None and not os.path.isdir(glue_dir):
-        raise UserError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE "
-                        "download (with CoLA/, SST-2/ ...), or None to read the hub.")
+    check_glue_dir(glue_dir)
     data = TaskData(task, {}, {}, [])
     for split in splits or task.official_rows:
         names = task.texts if is_test(split) else (*task.texts, "label")

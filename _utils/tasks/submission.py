@@ -6,9 +6,10 @@ from pathlib import Path
 import xxhash
 
 from _utils.errors import UserError, as_user_error
+from _utils.names import check_file
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
-from _utils.tasks.tables import check_file, write_rows
+from _utils.tasks.tables import write_rows
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}

@@ -1,7 +1,6 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -88,12 +87,6 @@ def ids_of_lists(lists, ids):
 
 
 # Files
-
-def check_file(path, advice):
-    """UserError, which ends with `advice`, if there is no file at a path."""
-    if not Path(path).is_file():
-        raise UserError(f"File not found: {str(path)!r}. {advice}")
-
 
 def read_tsv(path, names=()):
     """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header."""

@@ -9,8 +9,12 @@ from _utils.config import MyConfig, complete
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import for_checkpoint
+from _utils.objectives.keys import OF_OBJECTIVES
+from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import RECIPES
+from _utils.tasks.definition import KEYS_OF_KINDS
 from _utils.tasks.glue import TASKS
+from _utils.tasks.kinds import KINDS
 from pretrain import c
 
 
@@ -193,6 +197,11 @@ def test_size_and_length_follow_from_the_checkpoint(name, size, arguments, expec
     model = SimpleNamespace(base_model=None, config=SimpleNamespace(max_position_embeddings=512))
     config = for_checkpoint(finetuning(*arguments.split()), SimpleNamespace(name=name, size=size, model=model))
     assert (config.size, config.max_length) == expected
+
+
+def test_what_the_keys_select_exists():
+    assert [one.selected_by for one in OF_OBJECTIVES] == [one.selected_by for one in OBJECTIVES]
+    assert KEYS_OF_KINDS.keys() == KINDS.keys()
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked
 from scipy.stats import binomtest
-from tqdm import tqdm
 
 from _utils.errors import UserError
 from _utils.finetuning.results import as_text
 from _utils.networks import GatheredPositions, build_network, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.objectives.kinds import check_fills_masks
+from _utils.progress import Progress
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines, read_text
 from _utils.text import text_tokenizer
@@ -138,7 +138,7 @@ def score(model, sentences, device, name):
     longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
     check_length(network, len(longest_first[0][0]), repr(name))
     at_positions = GatheredPositions(network) if model.part == "generator" else None
-    with tqdm(total=len(longest_first), desc=name, unit=" sentences", mininterval=1) as bar:
+    with Progress(desc=name, total=len(longest_first), unit="sentences") as bar:
         for length, same in groupby(longest_first, key=lambda row: len(row[0])):  # they need no padding
             for batch in chunked(same, max(1, n_tokens // length)):
                 ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each

@@ -9,7 +9,6 @@ import torch
 from datasets import concatenate_datasets
 from scipy.special import logit
 from sklearn.metrics import average_precision_score, precision_score, recall_score
-from tqdm import tqdm
 
 import pretrain
 from _utils.config import MyConfig
@@ -19,6 +18,7 @@ from _utils.networks import check_tied_output, inputs_of, load_with_head, replac
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
+from _utils.progress import Progress
 from _utils.text import split_held_out
 from _utils.training import choose_device
 from _utils.training.pretraining_run import prepare_data
@@ -131,7 +131,7 @@ def corrupt(examples, generator, hf_tokenizer, c):
     sentA_lengths = torch.tensor(examples["sentA_length"])
     batches = [*zip(original_ids.split(_BATCH), sentA_lengths.split(_BATCH))]
     masks, segments, samples = [], [], []
-    for batch in tqdm(batches, desc="Corrupting", unit="batch", leave=False):
+    for batch in Progress(batches, "Corrupting", unit="batches"):
         masked, _ = masking.mask(*batch)
         output = model(*masked)
         masks.append(output.is_mlm_applied)  # (B, L)
@@ -205,7 +205,7 @@ def discriminator_logits(network, text, name):
     # (B, L) each
     batches = [*zip(*(x.to(device).split(_BATCH) for x in (text.input_ids, text.is_token, text.token_type_ids)))]
     logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
-              for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
+              for batch in Progress(batches, name, unit="batches")]
     return torch.cat(logits)[text.is_token].double().numpy()
 
 

@@ -9,6 +9,7 @@ from _utils.finetuning.config import check_windows, names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, rank, run_path
 from _utils.networks.build import check_length
+from _utils.progress import counted
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task
 from _utils.tasks.kinds import KINDS, task_of
@@ -117,7 +118,7 @@ def text_of_updates(data, settings):
     """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
     n = updates(len(data.splits["train"]), settings)
     orders = "of both orders " if settings.get("double_unordered") else ""
-    text = f"{settings['epochs']} epochs {orders}with batch size {settings['bs']} = {n:,} updates per run"
+    text = f"{counted(settings['epochs'], 'epoch')} {orders}with batch size {settings['bs']} = {n:,} updates per run"
     if settings.get("window_stride"):  # texts are not yet divided
         text += ", and more if texts are divided into windows"
     elif n < MIN_UPDATES / 3:

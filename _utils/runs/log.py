@@ -13,6 +13,7 @@ import fsspec
 from filelock import FileLock, Timeout
 
 from _utils.errors import as_user_error, one_line
+from _utils.progress import Progress
 from _utils.runs.checkpoints import versions
 from _utils.runs.files import read_json_lines
 
@@ -166,4 +167,5 @@ def upload(path, where):
             filesystem.put_file(str(path), f"{target}.unfinished")
             filesystem.mv(f"{target}.unfinished", target)
     except Exception as error:  # from the network or the user's function
-        print(f"\nCould not upload {path.name} ({one_line(error)}). It stays in {path.parent}; training continues.")
+        Progress.write(f"Could not upload {path.name} ({one_line(error)}). It stays in {path.parent}; training "
+                       "continues.")

@@ -326,6 +326,7 @@ class WordLoss(nn.Module):
 
     weight: (C,) or None.
     """
+    name = "loss per sentence"
 
     def __init__(self, weight=None):
         super().__init__()

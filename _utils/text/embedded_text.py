@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from fastcore.basics import num_cpus
-from tqdm import tqdm
+
+from _utils.progress import Progress
 
 # {package: its distribution}: those of requirements.txt with the most prose, and sympy and networkx, which torch
 # requires.
@@ -43,7 +44,7 @@ def documents():
     files = [*source_files()]
     with multiprocessing.Pool(num_cpus(), initializer=gc.disable) as pool:
         read = pool.imap(sentences_of, files, chunksize=64)
-        by_file = [*tqdm(read, "Reading source files", len(files), unit=" files", mininterval=1, leave=False)]
+        by_file = [*Progress(read, "Reading source files", len(files), unit="files")]
     seen, new_by_file, counts = set(), [], Counter()
     for sentences in by_file:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence.lower() not in seen]

@@ -14,10 +14,10 @@ from pathlib import Path
 import datasets
 import pyarrow
 from fastcore.basics import chunked
-from tqdm import tqdm
 
 from _utils.errors import UserError, as_user_error
 from _utils.names import HUB_CORPORA
+from _utils.progress import Progress
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import content_key, file_chunks
 from _utils.text import embedded_text
@@ -134,7 +134,7 @@ def _write_documents(documents, name, file):
     schema = datasets.Features(
         {"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}
     ).arrow_schema
-    bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1, leave=False)
+    bar = Progress(documents, f"Reading {name}", unit="documents")
     with bar, pyarrow.ipc.new_stream(file, schema) as writer:
         for rows in chunked(_rows(bar), 100):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))

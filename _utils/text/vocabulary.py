@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
-from tqdm import tqdm
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
 from _utils.names import find_checkpoint, is_vocab_file
+from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
 from _utils.text.normalization import warn_of_losses
@@ -232,7 +232,7 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
             names = ", ".join(corpus.name for corpus in corpora)
             warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
-        return train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), *settings)
+        return train_vocabulary(size, lambda: Progress(sample_of_text(corpora), title, unit="texts"), *settings)
 
     path = cache_dir / f"vocab_{size}_{key}.txt"
     return tokenizer_from_tokens(stored_tokens(path, size, train), path, *settings)

@@ -11,9 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 
-from tqdm import tqdm
-
 from _utils.errors import UserError
+from _utils.progress import Progress
 
 _work = None  # in a worker: the function to call
 
@@ -24,7 +23,7 @@ def run_in_processes(work, tasks, n, desc):
     Raises the first error of a call, or UserError if a process died, after stopping the other processes.
     """
     if n <= 1:
-        for task in tqdm(tasks, desc=desc, leave=False):
+        for task in Progress(tasks, desc, unit="parts"):
             work(task)
         return
     # a tokenizer that has used several threads must not use them in a fork
@@ -32,7 +31,7 @@ def run_in_processes(work, tasks, n, desc):
     stop, stopper = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
     try:
-        for _ in tqdm(pool.map(_call, tasks), total=len(tasks), desc=desc, leave=False):
+        for _ in Progress(pool.map(_call, tasks), desc, len(tasks), unit="parts"):
             pass
     except BrokenProcessPool as error:
         raise UserError("A process that prepares data died, most often because memory ran out. Free memory, or use "

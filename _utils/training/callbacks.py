@@ -10,11 +10,11 @@ import time
 import torch
 from fastai.callback.core import Callback
 from fastcore.basics import store_attr
-from tqdm import tqdm
 
 from _utils.errors import UserError, is_first_process
+from _utils.progress import Progress
 from _utils.runs.checkpoints import save_checkpoint, save_resume_checkpoint
-from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
+from _utils.training.metrics import described, evaluate, warning_of_collapse
 
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
 
@@ -112,8 +112,8 @@ class TrainingRecorder(Callback):
         elif self.log:
             self.save()
         self.saved = time.monotonic()
-        self.bar = progress_bar(
-            "Pretraining", self.last_step, initial=learn.train_iter, disable=not learn.processes.is_main
+        self.bar = Progress(
+            total=self.last_step, initial=learn.train_iter, leave=True, disable=not learn.processes.is_main
         )
 
     def before_batch(self):
@@ -207,7 +207,8 @@ class TrainingRecorder(Callback):
                     "data_wait": self.waited / seconds,
                 },
             )
-        self.bar.set_postfix_str(f"{format_metrics(metrics)}, {speed:,.0f} tokens/s", refresh=False)
+        loss, auc, *others = described(metrics)
+        self.bar.details = [loss, auc, f"{speed:,.0f} tokens/s", *others]
         self.begin_interval()
 
     # Milestones
@@ -216,8 +217,8 @@ class TrainingRecorder(Callback):
         """Warn if the weights of several processes are no longer the same."""
         weights = float(sum(p.detach().double().sum() for p in self.learn.model.parameters()))
         if len(set(self.learn.processes.gather(weights))) > 1:
-            tqdm.write("Warning: the weights of the processes differ. Use machines with the same GPUs and "
-                       "versions.", file=sys.stderr)
+            Progress.write("Warning: the weights of the processes differ. Use machines with the same GPUs and "
+                           "versions.", file=sys.stderr)
 
     def reach_milestone(self, step):
         """Evaluate held-out text and save the milestone; this time does not count as training."""
@@ -236,10 +237,10 @@ class TrainingRecorder(Callback):
             self.stop_at_non_finite(step)
         # before the resume checkpoint is saved, because later rows are dropped when it is loaded
         self.log.log("held_out", step, metrics)
-        tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
+        Progress.write(f"Step {step:,} of {self.steps:,}, held-out text: {', '.join(described(metrics))}")
         sys.stdout.flush()  # into a log file too
         if warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps):
-            tqdm.write(warning, file=sys.stderr)
+            Progress.write(warning, file=sys.stderr)
 
     # The checkpoint to resume from
 
@@ -302,7 +303,7 @@ class LossProgress(Callback):
         self.every = max(1, min(50, steps // 20))
 
     def before_fit(self):
-        self.bar = progress_bar(self.title, self.steps, quiet_seconds=60, disable=not is_first_process(), leave=False)
+        self.bar = Progress(desc=self.title, total=self.steps, disable=not is_first_process())
         self.losses = []
 
     def after_batch(self):
@@ -314,16 +315,10 @@ class LossProgress(Callback):
                 raise UserError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
                                 "task with task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
-            self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+            self.bar.details = [f"{getattr(self.learn.loss_func, 'name', 'loss')} {loss:.3f}"]
             self.losses = []
         self.bar.update()
 
     def close(self):
         """Close the bar, also after an error."""
         self.bar.close()
-
-
-def progress_bar(title, steps, quiet_seconds=10, **kwargs):
-    """A tqdm bar that is drawn twice a second, or at this interval where the output is not a terminal."""
-    seconds = .5 if sys.stderr.isatty() else quiet_seconds
-    return tqdm(total=steps, unit="step", desc=title, mininterval=seconds, delay=seconds, **kwargs)

@@ -133,12 +133,25 @@ def evaluate(learn, loader, max_batches=None):
     return metrics.compute()
 
 
-def format_metrics(metrics):
-    """Metrics of generator and discriminator on one line."""
-    names = {"gen_loss": "gen loss", "gen_loss_hidden": "hidden", "gen_accuracy": "acc", "disc_loss": "disc loss",
-             "second_mlm_loss": "second loss", "disc_auc": "AUC", "disc_precision": "prec", "disc_recall": "rec"}
-    return ", ".join(f"{label} -" if metrics[name] is None else f"{label} {metrics[name]:.3g}"
-                     for name, label in names.items() if name in metrics)
+# Names of metrics and their units, the most important ones first.
+_DESCRIPTIONS = {
+    "gen_loss": "generator loss {} nats",
+    "disc_auc": "AUC {}",
+    "second_mlm_loss": "second network's loss {} nats",
+    "gen_accuracy": "generator accuracy {}",
+    "disc_loss": "discriminator loss {} nats",
+    "disc_precision": "precision {}",
+    "disc_recall": "recall {}",
+    "gen_loss_hidden": "generator loss on hidden tokens {} nats",
+}
+
+
+def described(metrics):
+    """["generator loss 6.21 nats", "AUC 0.712" ...], the most important ones first. Losses are means over tokens."""
+    shown = {name: "-" if metrics[name] is None else f"{metrics[name]:#.3g}" for name in _DESCRIPTIONS.keys() & metrics}
+    texts = [text.format(shown[name]) for name, text in _DESCRIPTIONS.items() if name in shown]
+    has_generator_only = all(name.startswith("gen_") for name in shown)
+    return [text.removeprefix("generator ") for text in texts] if has_generator_only else texts
 
 
 def warning_of_collapse(auc, share_done):

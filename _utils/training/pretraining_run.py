@@ -13,6 +13,7 @@ from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
+from _utils.progress import counted
 from _utils.recipes import is_pair
 from _utils.runs.checkpoints import (
     OTHERWISE,
@@ -299,5 +300,6 @@ def print_summary(c, run_folder, learn, entropy, first_step):
     print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
           f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
           f"{c.precision}, micro-batches of {c.micro_batch}")
-    print(f"{', '.join(c.datas)}: {n:,} training examples ({c.steps * c.bs / n:.3g} epochs), {n_held_out:,} held out, "
+    epochs = counted(c.steps * c.bs / n, "epoch")
+    print(f"{', '.join(c.datas)}: {n:,} training examples ({epochs}), {n_held_out:,} held out, "
           f"unigram entropy {entropy:.2f} nats per token")

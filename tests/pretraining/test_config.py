@@ -160,6 +160,7 @@ CONTRADICTIONS = {
     "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",
     "steps=100 minutes=10": "steps=100 minutes=10",
     "steps=100 stop_at=101": "stop_at=101 steps=100",
+    "objective=electra_15 fast=False": "fast=False objective='electra_15'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
     "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }

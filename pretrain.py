@@ -591,7 +591,8 @@ class PretrainingLearner(TrainingStep, ClippingLearner):
                  is_static=False, cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
-        self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
+        is_cut = self.device.type == "cpu" and not is_static and not getattr(model, "reads_padding", False)
+        self.pad_token_id = model.pad_token_id if is_cut else None
         self.gradients = Gradients(model, DTYPES[precision])
         self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
 

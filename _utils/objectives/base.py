@@ -10,10 +10,10 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
     first_stage                             a run that comes before
     title, training, finetuned              how exported networks are described
 
-Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the masked
-positions and tokens of a batch before it samples (`counts`), which divide the terms of the loss. Its loss has the
-arguments of Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second
-under its name.
+Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
+positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. If padding changes
+its outputs for tokens (`reads_padding`), no batch is cut to its longest row. Its loss has the arguments of
+Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second under its name.
 Everything else asks the objective, and never for its name.
 """
 from dataclasses import replace
@@ -53,12 +53,15 @@ class WeightedLoss(nn.Module):
         self.loss_weights = loss_weights
 
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
-        losses = self.terms(pred, targ_ids, n_slots, n_tokens)
+        losses = self.terms(pred, targ_ids, *(counts or self.counts(pred)))
         loss = self.loss_weights[0] * losses[0]
         for weight, other in zip(self.loss_weights[1:], losses[1:]):
             loss = loss + weight * other
         return (loss, losses) if return_losses else loss
+
+    def counts(self, pred):
+        """Those of the model, from its output."""
+        return pred.is_mlm_applied.sum(), pred.attention_mask.sum()
 
 
 class Objective:

@@ -90,7 +90,7 @@ def prediction(logits, shown, disc_logits, original, times_drawn, baseline):
     """The output of a model for one text whose tokens are all masked."""
     shown, times_drawn = torch.tensor([shown]), torch.tensor([times_drawn])
     return FastOutput(logits, shown, torch.tensor([disc_logits]), shown != torch.tensor([original]), times_drawn > 0,
-                      times_drawn, masked_slots(times_drawn, len(logits)), baseline=baseline)
+                      times_drawn, masked_slots(times_drawn, len(logits)), of_objective=baseline)
 
 
 def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():

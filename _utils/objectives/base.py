@@ -8,6 +8,7 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
     drop_in, make_model, make_loss          what is trained; ELECTRA's model and loss are those of Pretrain.ipynb
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
+    minus_logit, score_in_pairs             what the discriminator's logits say about a text
     title, training, finetuned              how exported networks are described
 
 Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
@@ -19,6 +20,7 @@ Everything else asks the objective, and never for its name.
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from _utils.errors import UserError
@@ -178,6 +180,15 @@ class Objective:
     def recipe_of_checkpoint(self, recipe, networks):
         """The recipe with the networks of a checkpoint, {part: Network}."""
         return replace(recipe, **networks)
+
+    # Scores of texts
+
+    # what minus the discriminator's logit of a token is
+    minus_logit = "minus the discriminator's logit of \"replaced\", the log-odds that the token is original"
+
+    def score_in_pairs(self, logits):
+        """The scores of tokens in minimal pairs, from the discriminator's logits."""
+        return F.logsigmoid(-logits)
 
     # Descriptions of exported networks
 

@@ -160,8 +160,12 @@ class Electric(TwoTowerGenerator):
     title = "Electric"
     selected_by = "objective", "electric"
     drop_in = ElectricModel
+    minus_logit = "log P(token | all other tokens), which minus the energy of Electric estimates"
     training = {"discriminator": "as the energy-based cloze model [Electric](https://arxiv.org/abs/2012.08561): the logit "
                                  "of a token, times -1, estimates log P(token | all other tokens)"}
+
+    def score_in_pairs(self, logits):
+        return -logits
 
 
 def load_towers(name):

@@ -32,7 +32,7 @@ class ClozeLoss(NamedTuple):
 class TwoTowerModel(FastELECTRA):
     """ELECTRAModel with TwoTowers as the generator: it predicts each token of the text, in which nothing is hidden.
 
-    `never_masked`, the ids of special tokens, is set by the objective.
+    never_masked: the ids of special tokens, set by the objective.
     """
     reads_padding = True  # through the shift that wraps around, and what padding sees from the right
     never_masked = ()
@@ -75,10 +75,10 @@ class TwoTowerModel(FastELECTRA):
 
 
 class ElectricModel(TwoTowerModel):
-    """The discriminator's head is minus an energy: beside it, the logit of "sampled" has the generator's log-probability
-    of the token that is shown (F100).
+    """The discriminator's head is an energy, -log P(token | all other tokens): the logit of "sampled" is the energy plus
+    the generator's log-probability of the token that is shown and `log_odds` (F100).
 
-    `log_odds`, of being masked, is set by the objective.
+    log_odds: of being masked, set by the objective.
     """
     log_odds = 0.
 

@@ -10,8 +10,8 @@ The discriminator has 3 layers x 128; a step has 48 x 32 tokens. With objective=
 and a quarter of the tokens are masked; with objective=electric there are two towers of 3 layers x 64, and 15% are.
 Google's runs of ELECTRA end before the schedule does, so these stop there too. Each run takes about ten minutes on one
 core; rerun the command to resume.
-The means are added to those in means.csv in the folder google_curve of benchmarks/results, or google_curve_electric, and
-drawn. `compare` has the statistics of docs/predictions.md.
+The means are added to those in means.csv in benchmarks/results/google_curve (google_curve_electric), and drawn.
+`compare` has the statistics of docs/predictions.md.
 """
 import lzma
 import sys

@@ -115,9 +115,9 @@ def load_models(names, part=None, untrained_seed=None):
 def score(model, sentences, device, name):
     """{sentence: score} of a PretrainedNetwork, for a list of sentences: the sum of the scores of its tokens.
 
-    The score of a token is log(1 - P(replaced)) of a discriminator, minus the logit of Electric's, and log P(token | all
-    other tokens) of a masked language model, which masks one token at a time. Special tokens do not count. Sentences
-    with the same token ids are computed once and have the same score.
+    The score of a token is log(1 - P(replaced)) of a discriminator, minus the logit of Electric's, and of a masked
+    language model, which masks one token at a time, log P(token | all other tokens). Special tokens do not count.
+    Sentences with the same token ids are computed once and have the same score.
     name: of the checkpoint, for the progress bar and the UserError about a sentence that has more tokens than the
     network has positions.
     """

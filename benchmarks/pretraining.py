@@ -74,7 +74,8 @@ FORWARDED = ("size", "bs", "max_length", "micro_batch", "compile")  # keys of th
 TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count,
          "vocab": count(200, 30_522),
          "variants": list_of(Literal[VARIANTS + OF_OBJECTIVES], f"a list of {', '.join(VARIANTS + OF_OBJECTIVES)}")}
-VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
+N_TOKENS = 30_522
+VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(N_TOKENS - len(SPECIAL_TOKENS)))]
 
 
 class Training:
@@ -263,7 +264,7 @@ def shares(training, loader):
     return {part: seconds / total for part, seconds in watch.seconds.items()}
 
 
-def random_batch(c, device, vocab_size=len(VOCABULARY)):
+def random_batch(c, device, vocab_size=N_TOKENS):
     """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU: two segments of random tokens that fill
     the length.
     """

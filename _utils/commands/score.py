@@ -26,10 +26,10 @@ def score(
     """Score texts with a pretrained network, to rank or filter them. Higher is better.
 
     The output has a header, and a tab-separated line for each text, in the order of FILE: its score, the number of its
-    tokens, with --group the group and the rank in it, with --tokens a JSON list of [token, score], and the text, in which
-    tabs and line breaks become spaces. The score is the sum over the tokens; special tokens do not count. What the score
-    of a token is depends on the network and is printed to standard error. A text that is longer than the network's
-    inputs is divided.
+    tokens, with --group the group and the rank in it, with --tokens a JSON list of [token, score], and the text, in
+    which tabs and line breaks become spaces. The score is the sum over the tokens; special tokens do not count. What
+    the score of a token is depends on the network and is printed to standard error. A text that is longer than the
+    network's inputs is divided.
     """
     table = read_texts(file, text, group)
     scorer = load(checkpoint, part, device)
@@ -66,13 +66,13 @@ def read_texts(file, text="text", group=None):
         names = {text: "text"} | ({group: "group"} if group else {})
         for option, name in (("--text", text), ("--group", group)):
             if name and name not in table.rows:
-                raise UserError(f"{file} has no column {name!r}, but {', '.join(map(repr, table.rows))}. Set {option} to "
-                                "one of them.")
+                raise UserError(f"{file} has no column {name!r}, but {', '.join(map(repr, table.rows))}. Set {option} "
+                                "to one of them.")
         rows = table.rows[[*names]].rename(columns=names)
     else:
         if group:
-            raise UserError(f"--group {group} needs a table with this column, but {file} has a text on each line. Pass a "
-                            ".csv, .tsv, .jsonl or .parquet file.")
+            raise UserError(f"--group {group} needs a table with this column, but {file} has a text on each line. Pass "
+                            "a .csv, .tsv, .jsonl or .parquet file.")
         text = read_text("/dev/stdin" if file == "-" else file, "Convert it to UTF-8.").removesuffix("\n")
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         rows = pd.DataFrame({"text": lines}, [f"line {number}" for number in range(1, len(lines) + 1)])

@@ -81,8 +81,8 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0., **
         )
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
-        # The mask of `sdpa_mask` is boolean, others are additive. Not -inf: padding may see masked positions only, and NaN
-        # would spread from it.
+        # The mask of `sdpa_mask` is boolean, others are additive. Not -inf: padding may see masked positions only, and
+        # NaN would spread from it.
         if attention_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
         else:

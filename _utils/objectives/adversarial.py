@@ -18,7 +18,8 @@ class AdversarialModel(FastELECTRA):
 
     def forward(self, *inputs):
         output = super().forward(*inputs)
-        baseline = self.baseline(self.at_positions.selected[0].detach()).squeeze(-1)  # (M,): logits of the expected reward
+        # (M,): logits of the expected reward
+        baseline = self.baseline(self.at_positions.selected[0].detach()).squeeze(-1)
         return output._replace(of_objective=baseline)
 
 

@@ -1,5 +1,5 @@
-"""Electric, an energy-based cloze model (Clark et al. 2020, Pre-Training Transformers as Energy-Based Cloze Models), and
-ELECTRA's own objective with Electric's generator (F98-F102).
+"""Electric (Clark et al. 2020, Pre-Training Transformers as Energy-Based Cloze Models), and ELECTRA's own objective
+with Electric's generator (F98-F102).
 """
 import math
 from typing import NamedTuple
@@ -75,8 +75,8 @@ class TwoTowerModel(FastELECTRA):
 
 
 class ElectricModel(TwoTowerModel):
-    """The discriminator's head is an energy, -log P(token | all other tokens): the logit of "sampled" is the energy plus
-    the generator's log-probability of the token that is shown and `log_odds` (F100).
+    """The discriminator's head is an energy, -log P(token | all other tokens): the logit of "sampled" is the energy
+    plus the generator's log-probability of the token that is shown, plus `log_odds` (F100).
 
     log_odds: of being masked, set by the objective.
     """
@@ -99,9 +99,8 @@ class TwoTowerLoss(WeightedLoss):
 
     def terms(self, pred, targ_ids, n_predicted, n_tokens):
         gen_loss = pred.of_objective.total / (n_predicted + 1e-6)  # 1e-6 as in Google's code
-        bce = F.binary_cross_entropy_with_logits(
-            pred.disc_logits.float(), pred.is_replaced.float(), reduction="none"
-        )
+        is_sampled = pred.is_replaced.float()
+        bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), is_sampled, reduction="none")
         return gen_loss, (bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
 
     def counts(self, pred):
@@ -161,8 +160,8 @@ class Electric(TwoTowerGenerator):
     selected_by = "objective", "electric"
     drop_in = ElectricModel
     minus_logit = "log P(token | all other tokens), which minus the energy of Electric estimates"
-    training = {"discriminator": "as the energy-based cloze model [Electric](https://arxiv.org/abs/2012.08561): the logit "
-                                 "of a token, times -1, estimates log P(token | all other tokens)"}
+    training = {"discriminator": "as the energy-based cloze model [Electric](https://arxiv.org/abs/2012.08561): minus "
+                                 "its logit of a token estimates log P(token | all other tokens)"}
 
     def score_in_pairs(self, logits):
         return -logits
@@ -173,8 +172,8 @@ def load_towers(name):
     path = find_checkpoint(name)
     checkpoint = load_pretraining_checkpoint(path)
     if "towers_config" not in checkpoint:
-        raise UserError(f"{name!r} has no generator with two towers. Set initial_weights to a checkpoint that was trained "
-                        "with objective=electric or two_tower_generator=True.")
+        raise UserError(f"{name!r} has no generator with two towers. Set initial_weights to a checkpoint that was "
+                        "trained with objective=electric or two_tower_generator=True.")
     towers = TwoTowers(config_of(checkpoint, "towers", path))
     load_weights(towers, with_prefix(checkpoint["model"], "towers."), path)
     return towers

@@ -1,7 +1,8 @@
 """The score of a text by a pretrained network: the sum of the scores of its tokens.
 
-Electric gives log P(token | all other tokens) for all tokens in one forward pass. A masked language model needs one pass
-per token for it, with that token masked: the pseudo-log-likelihood (Salazar et al. 2020, Masked Language Model Scoring).
+Electric estimates log P(token | all other tokens) for all tokens in one forward pass. A masked language model needs a
+pass for each token, with that token masked: the pseudo-log-likelihood (Salazar et al. 2020, Masked Language Model
+Scoring).
 """
 from itertools import groupby
 from typing import NamedTuple
@@ -79,8 +80,8 @@ load = TextScorer
 
 @torch.inference_mode()
 def token_scores(model, rows, device, title, of_logits=torch.neg):
-    """{row: [score of each token that is not special]} of a PretrainedNetwork; in float32, because the scores of similar
-    texts differ little.
+    """{row: [score of each token that is not special]} of a PretrainedNetwork; in float32, because the scores of
+    similar texts differ little.
 
     rows: ((ids), (1 for a special token, else 0)), tuples of the same length; equal ones are computed once, and all
     without padding.   title: of the progress bar.   of_logits: the score of a token from a discriminator's logit.

@@ -1,6 +1,4 @@
 """ELECTRAModels with the shapes of a recipe, their parameters by Google's names, and a batch with recorded masks."""
-import re
-
 import torch
 
 from _utils.commands.convert_tf import google_name
@@ -40,8 +38,9 @@ def of_two_towers(name):
     """The name of a parameter of TwoTowers with which `google_name` gives Google's (F98)."""
     if name == "predictions.decoder.bias":
         return "cloze_predictions.output_bias"
-    in_scope = name if name.startswith("predictions") else f"generator_{name}"
-    return re.sub("^predictions", "cloze_predictions", in_scope).replace("generator_ltr.embeddings", "electra.embeddings")
+    if name.startswith("predictions."):
+        return f"cloze_{name}"
+    return f"generator_{name}".replace("generator_ltr.embeddings", "electra.embeddings")
 
 
 def as_googles(name, tensor):

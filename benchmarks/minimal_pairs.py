@@ -1,4 +1,5 @@
 """Score minimal pairs of sentences, such as BLiMP's, or plain sentences: `python -m _utils minimal_pairs`."""
+import time
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,12 @@ def minimal_pairs(
     texts = read_sentences(path) if is_text else read_pairs(path)
     models = load_models(checkpoints, part, seed if untrained else None)
     sides = ["sentence"] if is_text else ["good", "bad"]
-    scores = {name: score(model, [*texts[sides].stack()], device, name) for name, model in models.items()}
+    sentences, scores = [*texts[sides].stack()], {}
+    for name, model in models.items():
+        start = time.process_time()
+        scores[name] = score(model, sentences, device, name)
+        seconds = 1000 * (time.process_time() - start) / len(texts)
+        print(f"{name}: {seconds:.1f} seconds of CPU time per 1,000 {'sentences' if is_text else 'pairs'}")
     scored = texts.assign(
         **{f"{name}, {side}": texts[side].map(of_model) for name, of_model in scores.items() for side in sides}
     )

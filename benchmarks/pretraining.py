@@ -2,11 +2,11 @@
 own, in turn.
 
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
-                                      [micro_batch=...] [compile=False] [vocab=30522]
+                                      [micro_batch=...] [compile=False] [vocab=30522] [cpu_time=False]
                                       [variants=reference fp32,pretrain.py fp32,...]
 
 A variant is a system and a precision: the reference, pretrain.py, or pretrain.py with an objective, such as "electric
-fp32".
+fp32". cpu_time=True: the time of the process, over all threads, which other processes change less.
 
 Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of
 all tensors but weights and optimizer state, the share of the measured matmul throughput of the machine, and the share
@@ -66,13 +66,14 @@ DEFAULTS = {
     "micro_batch": None,
     "compile": False,
     "vocab": 30_522,
+    "cpu_time": False,
     "rounds": 5,
     "steps": 3,
     "variants": list(VARIANTS),
 }
 FORWARDED = ("size", "bs", "max_length", "micro_batch", "compile")  # keys of the configuration of pretrain.py
 TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count,
-         "vocab": count(200, 30_522),
+         "vocab": count(200, 30_522), "cpu_time": bool,
          "variants": list_of(Literal[VARIANTS + OF_OBJECTIVES], f"a list of {', '.join(VARIANTS + OF_OBJECTIVES)}")}
 N_TOKENS = 30_522
 VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(N_TOKENS - len(SPECIAL_TOKENS)))]
@@ -155,6 +156,7 @@ class Variant:
     def __init__(self, name, given):
         system, self.precision = name.split()
         self.c, self.device = configuration(given, name), choose_device(given["device"])
+        self.clock = time.process_time if given["cpu_time"] else time.perf_counter
         self.hf_tokenizer = tokenizer_from_tokens(VOCABULARY[:given["vocab"]])
         batches = itertools.cycle([random_batch(self.c, self.device, given["vocab"]) for _ in range(4)])
         if system == "reference":
@@ -175,7 +177,7 @@ class Variant:
         return peak_bytes(partial(self.training.take, n)) + self.training.lasting_bytes()[1]
 
     def seconds_per_step(self, n):
-        return seconds_of(lambda: self.training.take(n), self.device) / n
+        return seconds_of(lambda: self.training.take(n), self.device, self.clock) / n
 
     def matmul_throughput(self):
         return matmul_throughput(self.device, DTYPES[self.precision] or torch.float32)
@@ -184,7 +186,7 @@ class Variant:
         """{part: share of the time} over n steps of pretrain.py."""
         c = self.c
         with tempfile.TemporaryDirectory() as folder:
-            examples = random_examples(c.bs * 4, c.max_length, folder)
+            examples = random_examples(c.bs * 4, c.max_length, folder, len(self.hf_tokenizer))
             loader = pretraining_dataloaders({"train": examples}, self.hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
             return shares(self.training, loader)
 

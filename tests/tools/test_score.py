@@ -1,13 +1,16 @@
 """The command `score`: scores of texts by each kind of network, ranks, files that it reads, and its errors."""
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from documents import section
 
 import pretrain
 from _utils.__main__ import main
+from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
@@ -82,6 +85,16 @@ def test_hypotheses_are_ranked_within_their_group(electric, tmp_path, monkeypatc
     assert (found["rank"] == found.groupby("group")["score"].rank(ascending=False)).all()
     assert found["group"].tolist() == table["utterance"].tolist() and "Electric" in message
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
+
+
+def test_the_example_with_plain_transformers_gives_the_same_score(electric, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    export_hf(electric, "exported")
+    example = re.findall(r"```python\n(.*?)```", section("checkpoints.md", "Scores of texts"), re.S)[-1]
+    for text, scored in zip(TEXTS, load(electric).score(TEXTS)):
+        found = {}
+        exec(example.replace('"A text"', repr(text)), found)
+        assert found["score"].item() == pytest.approx(scored.score, abs=1e-5)
 
 
 def test_lines_and_columns_that_are_missing_are_named(electric, tmp_path, monkeypatch, capsys):

@@ -161,7 +161,7 @@ class Objective:
     # Cost
 
     def predicted(self, mask_prob):
-        """Positions at which the networks predict a token, as a share of the tokens."""
+        """Positions whose logits over the vocabulary are kept for the backward pass, as a share of the tokens."""
         return mask_prob
 
     def flops(self, recipe, forward, mask_prob, backward):

@@ -110,7 +110,7 @@ class TwoTowerLoss(WeightedLoss):
 class TwoTowerGenerator(Objective):
     name = "two_tower_generator"
     selected_by = "two_tower_generator", True
-    unused = ("gen_smooth_label", "disc_smooth_label", "uniform_generator")
+    unused = ("gen_smooth_label", "disc_smooth_label")
     drop_in = TwoTowerModel
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} whose generator has two towers"}
 
@@ -144,9 +144,6 @@ class TwoTowerGenerator(Objective):
 
     def make_loss(self, c, electra_loss):
         return TwoTowerLoss((c.gen_weight, c.disc_weight))
-
-    def predicted(self, mask_prob):
-        return 1. + mask_prob
 
     def flops(self, recipe, forward, mask_prob, backward):
         """Two towers at all positions, one of them with the head; its first layer has the width of one tower."""

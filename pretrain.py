@@ -594,7 +594,8 @@ class PretrainingLearner(TrainingStep, ClippingLearner):
                  is_static=False, cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
-        self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
+        is_cut = self.device.type == "cpu" and not is_static and not getattr(model, "reads_padding", False)
+        self.pad_token_id = model.pad_token_id if is_cut else None
         self.gradients = Gradients(model, DTYPES[precision])
         self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
 
@@ -688,11 +689,13 @@ if __name__ == "__main__":
 # | [all_tokens_mlm] | $-\frac1n \sum_t \log \big( D_t [x_t = \hat x_t] + (1 - D_t)\, p_t(x_t) \big)$ | 3.5 |
 # | [two_stage] | first none, then only $\mathcal L_\mathrm{Disc}$, from the generator's weights | 3.2 |
 # | [adversarial] | $\mathcal L_\mathrm{Disc}$, whose terms at $t \in m$ the generator maximizes | 3.2, F |
+# | [electric] | $\mathcal L_\mathrm{Disc}$ of an energy, after a generator of two towers (below) | |
 # | [uniform_generator=True] | only $\mathcal L_\mathrm{Disc}$, with replacements drawn uniformly (F88) | |
+# | [two_tower_generator=True] | $\mathcal L_\mathrm{Disc}$, after Electric's generator (F101) | |
 # | [tying=disentangled] | $\mathcal L_\mathrm{Disc}$ does not train the generator's embeddings (DeBERTaV3) | |
 # | [new_generator=True] | none; the generator of a trained discriminator, which stays as it is | |
 #
-# The first six are values of the key `objective`. In the adversarial setting the generator does not minimize
+# The first seven are values of the key `objective`. In the adversarial setting the generator does not minimize
 # $\mathcal L_\mathrm{MLM}$. The last two are not part of ELECTRA.
 #
 # Samples have no gradient, so adversarial training follows REINFORCE. With the reward $R_t = -\log$ of the probability
@@ -701,12 +704,26 @@ if __name__ == "__main__":
 # $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{\lvert m \rvert} \sum_{t \in m} R_t \Big] \approx
 # \frac{1}{\lvert m \rvert} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$
 #
+# Electric ([Clark et al. 2020](https://arxiv.org/abs/2012.08561)) is ELECTRA with a score for texts. Its generator
+# needs no `[MASK]`: of two causal transformers, one reads the tokens before $t$ and the other those after it. Together
+# they predict $q_t$, trained with $-\log q_t(x_t)$ at all tokens that may be masked. Given the other tokens, $x$ is
+# sampled at $t$ with probability $\mu\, q_t(x)$, where $\mu$ is the share of masked tokens, and original with
+# probability $(1 - \mu)\, p_t(x)$. The best discriminator therefore has the logit
+# $$\log P(\mathrm{sampled} \mid x) - \log P(\mathrm{original} \mid x) =
+# -\log p_t(x) + \log q_t(x) + \log \frac{\mu}{1 - \mu}.$$
+# Electric's logit is the head's output $E_t(x)$ plus the last two terms, without gradient (F100), so $E_t(x)$ estimates
+# $-\log p_t(x)$. This requires that a sample counts as one also if it is the original token. The pseudo-log-likelihood
+# of a text follows from one forward pass of the discriminator (`python -m _utils score`):
+# $$\sum_t \log p_t(x_t) \approx -\sum_t E_t(x_t)$$
+#
 # [mlm]: _utils/objectives/mlm.py
 # [electra_15]: _utils/objectives/electra_15.py
 # [replace_mlm]: _utils/objectives/replace_mlm.py
 # [all_tokens_mlm]: _utils/objectives/all_tokens_mlm.py
 # [two_stage]: _utils/objectives/two_stage.py
 # [adversarial]: _utils/objectives/adversarial.py
+# [electric]: _utils/objectives/electric.py
 # [uniform_generator=True]: _utils/objectives/uniform.py
+# [two_tower_generator=True]: _utils/objectives/electric.py
 # [tying=disentangled]: _utils/objectives/disentangled.py
 # [new_generator=True]: _utils/objectives/new_generator.py

@@ -15,6 +15,7 @@ from _utils.errors import UserError, print_user_errors
 COMMANDS = {
     "export_hf": "export a checkpoint to folders for transformers",
     "convert_tf": "convert a checkpoint of Google's code to a folder for transformers",
+    "score": "score texts with a pretrained network, to rank or filter them",
     "predict": "predict the labels of sentences with a finetuned checkpoint",
     "glue_results": "tables and plots of finished finetuning runs",
     "glue_submission": "check a submission for the GLUE server, and zip a folder of one",

@@ -231,8 +231,8 @@ def _check(config, objective):
     if (config.micro_batch or 0) > config.bs:
         raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     if config.compile and not config.fast:
-        raise UserError("fast=False trains the plain ELECTRAModel, whose shapes change from batch to batch, so it cannot "
-                        "be compiled. Remove compile=True.")
+        raise UserError("fast=False trains the plain ELECTRAModel, whose shapes change from batch to batch, so it "
+                        "cannot be compiled. Remove compile=True.")
     for key in conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     if config.generator and (config.generator_hidden_size or config.generator_layers):

@@ -111,7 +111,7 @@ PRETRAIN_KEYS = {
     "objective": Key(Literal[(*NAMES, None)], None, (
         "'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's "
         "section 3.2 'two_stage' and 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and "
-        "'all_tokens_mlm'. None: the recipe's. _utils/objectives has a file for each.")),
+        "'all_tokens_mlm'; 'electric', which scores texts. None: the recipe's. A file for each: _utils/objectives.")),
     "base_run_name": Key(FileName, "vanilla", "The run and its checkpoints are named <base_run_name>_<seed>."),
     "seed": Key(Index | None, 11081, (
         "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is "
@@ -171,6 +171,9 @@ PRETRAIN_KEYS = {
         "Layers of the generator as a fraction of the discriminator's. None: the recipe's.")),
     "uniform_generator": Key(bool, False, (
         "True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).")),
+    "two_tower_generator": Key(bool, False, (
+        "True: the generator is Electric's, two causal transformers that predict a token from those before and after "
+        "it (F98, F101). objective=electric always has it.")),
     "tying": Key(Literal[(*TYINGS, None)], None, (
         "Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', "
         "'embeddings+encoder', or 'all', which also makes the generator as large as the discriminator (F91). None: "

@@ -1,9 +1,10 @@
-"""The floating point operations of each recipe's training by the three conventions of counting: `python -m
-benchmarks.flops`.
+"""The floating point operations of each recipe's training by the three conventions of counting, and of a step of each
+objective beside ELECTRA's: `python -m benchmarks.flops`.
 """
+import itertools
 from functools import partial
 
-from _utils.objectives.kinds import flops_per_token
+from _utils.objectives.kinds import NAMES, flops_per_token
 from _utils.recipes import RECIPES
 
 
@@ -28,7 +29,7 @@ def google_flops(network, vocab_size, length, predicted, is_dense=True):
 # Arguments of `flops_per_token`: its own convention, and Google's, in which a backward pass costs one forward pass.
 CONVENTIONS = {"products": {}, "google": dict(count=google_flops, backward=1),
                "google_sparse": dict(count=partial(google_flops, is_dense=False), backward=1)}
-VOCAB_SIZE = 30_522
+VOCAB_SIZE, SMALL = 30_522, 8192
 
 
 def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, **convention):
@@ -48,3 +49,11 @@ if __name__ == "__main__":
         n_tokens = recipe.bs * recipe.max_length * recipe.steps
         totals = [flops_per_token(recipe, VOCAB_SIZE, **convention) * n_tokens for convention in CONVENTIONS.values()]
         print(f"{name:24}" + "".join(f"{total:15.3g}" for total in totals))
+
+    sizes = [name for name, recipe in RECIPES.items() if recipe.discriminator]
+    print("\nOperations of a step relative to ELECTRA's (products), by size and tokens of the vocabulary"
+          f"\n{'':32}" + "".join(f"{name:>16}" for name in NAMES))
+    for name, vocab_size in itertools.product(sizes, (VOCAB_SIZE, SMALL)):
+        flops = {objective: flops_per_token(RECIPES[name], vocab_size, objective=objective) for objective in NAMES}
+        ratios = "".join(f"{of_objective / flops['electra']:16.2f}" for of_objective in flops.values())
+        print(f"{name}, {vocab_size:,}".ljust(32) + ratios)

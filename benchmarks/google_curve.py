@@ -1,21 +1,23 @@
 """Whole runs beside runs of Google's code: the total loss in means over 100 steps.
 
-    python -m benchmarks.google_curve curve=PATH books=PATH [seeds=1,2,3]
+    python -m benchmarks.google_curve curve=PATH books=PATH [vocab=PATH] [objective=electra] [seeds=1,2,3]
 
-curve: a folder with run_1.txt, run_2.txt ... of Google's code, each with a line "step loss" per step, and their
-vocab.txt.
+curve: a folder with run_1.txt, run_2.txt ... of Google's code, each with a line "step loss" per step.   vocab: their
+vocab.txt; default: that in `curve`.
 books: their text as an .xz file, of which the first 9 MB are used.   seeds: runs of pretrain.py, of the examples as
 well.
-One network is generator and discriminator (F91), with 3 layers x 128; a step has 48 x 32 tokens, of which a quarter are
-masked. Google's runs end before the schedule does, so these stop there too. Each run takes about ten minutes on one
+The discriminator has 3 layers x 128; a step has 48 x 32 tokens. With objective=electra it is the generator, too (F91),
+and a quarter of the tokens are masked; with objective=electric there are two towers of 3 layers x 64, and 15% are.
+Google's runs of ELECTRA end before the schedule does, so these stop there too. Each run takes about ten minutes on one
 core; rerun the command to resume.
-The means are added to those in benchmarks/results/google_curve/means.csv, and drawn. `compare` has the statistics of
-docs/predictions.md.
+The means are added to those in means.csv in benchmarks/results/google_curve (google_curve_electric), and drawn.
+`compare` has the statistics of docs/predictions.md.
 """
 import lzma
 import sys
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -30,11 +32,11 @@ from benchmarks.report import RESULTS, parse
 
 DEFAULTS = {
     "curve": "../shared/golden/official/curve",
+    "vocab": None,
+    "objective": "electra",
     "books": "../shared/data/books/books-0.txt.xz",
     "seeds": [1, 2, 3],
 }
-TYPES = {"curve": Text, "books": Text, "seeds": list_of(Index, "a list of seeds")}
-FOLDER, NAME = RESULTS / "google_curve", "google_curve"
 NETWORK = {
     "model_type": "electra",
     "hidden_size": 128,
@@ -65,6 +67,22 @@ SETTINGS = {
     "logger": None,
     "milestones": [100.0],
 }
+SYSTEMS = {
+    "electra": ("google_curve", SETTINGS),
+    "electric": (
+        "google_curve_electric",
+        SETTINGS
+        | {
+            "objective": "electric",
+            "generator": NETWORK | {"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256},
+            "tying": "embeddings",
+            "mask_prob": 0.15,
+            "disc_weight": 50.0,
+        },
+    ),
+}  # {objective: (name of the runs, their settings)}
+TYPES = {"curve": Text, "vocab": Text | None, "objective": Literal[tuple(SYSTEMS)], "books": Text,
+         "seeds": list_of(Index, "a list of seeds")}
 WINDOW = 100  # steps
 LAST = 1900   # the last window of both of Google's runs
 LEFT = 7.45   # the plateau at 7.55 is left in the first window whose mean is below
@@ -78,17 +96,18 @@ def write_text(books, path):
     path.write_text(text[:text.rindex("\n\n") + 1], encoding="utf-8")
 
 
-def configuration(text, vocab, seed, stop_at, **changed):
+def configuration(text, vocab, seed, stop_at, objective="electra", **changed):
     """The complete configuration of a run. changed: other values of its keys."""
+    name, settings = SYSTEMS[objective]
     of_run = {
-        "base_run_name": NAME,
+        "base_run_name": name,
         "seed": seed,
         "data_seed": seed,
         "datas": [str(text)],
         "vocab": str(vocab),
         "stop_at": stop_at,
     }
-    return complete(pretrain.c.copy_with({**SETTINGS, **of_run, **changed}))
+    return complete(pretrain.c.copy_with({**settings, **of_run, **changed}))
 
 
 def google_losses(curve):
@@ -117,8 +136,9 @@ def left_plateau(means):
 
 
 def compare(values):
-    """(sum of the ranks of Google's runs, one-sided probability that two runs chosen at random rank as low), for a Series
-    with a value for each run. Equal values share their mean rank.
+    """(sum of the ranks of Google's runs, one-sided probability that as many runs chosen at random rank as low).
+
+    values: Series with a number for each run. Equal ones share their mean rank.
     """
     ranks = values.rank()
     is_google = ranks.index.str.startswith("google")
@@ -134,31 +154,38 @@ def plot(table):
     for name, means in table.items():
         is_google = name.startswith("google")
         axis.plot(table.index - WINDOW / 2, means, color="black" if is_google else BLUE, lw=1.6 if is_google else 1)
-    axis.plot([], color="black", label="Google's code, two runs")
+    axis.plot([], color="black", label="Google's code")
     axis.plot([], color=BLUE, label="pretrain.py, by seed")
-    axis.set(xlabel="step", ylabel="total loss, mean of 100 steps", ylim=(None, 8.2))
+    axis.set(xlabel="step", ylabel="total loss, mean of 100 steps", ylim=(None, 1.01 * table.iloc[1:].max(axis=None)))
     axis.legend(frameon=False)
     return figure
 
 
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
-    google = google_losses(given.curve)
-    text = Path("datasets/google_curve.txt")
+    google, (name, _) = google_losses(given.curve), SYSTEMS[given.objective]
+    text, vocab = Path("datasets/google_curve.txt"), given.vocab or Path(given.curve) / "vocab.txt"
     write_text(given.books, text)
     runs = dict(google)
     for seed in given.seeds:
-        pretrain.pretrain(configuration(text, Path(given.curve) / "vocab.txt", seed, max(map(len, google.values()))))
-        runs[f"seed_{seed}"] = losses(RunFolder(NAME, seed))
+        pretrain.pretrain(configuration(text, vocab, seed, max(map(len, google.values())), given.objective))
+        runs[f"seed_{seed}"] = losses(RunFolder(name, seed))
     new = pd.DataFrame({name: window_means(of_run) for name, of_run in runs.items()}).rename_axis("step").round(4)
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / "means.csv"
+    folder = RESULTS / name
+    folder.mkdir(exist_ok=True)
+    path = folder / "means.csv"
     earlier = pd.read_csv(path, index_col="step").drop(columns=new.columns, errors="ignore") if path.exists() else None
     table = new.join(earlier, how="outer") if earlier is not None else new
     table = table[sorted(table, key=lambda name: (name.split("_")[0], int(name.split("_")[1])))]
     table.to_csv(path)
-    plot(table).savefig(FOLDER / "curve.png", dpi=100)
+    plot(table).savefig(folder / "curve.png", dpi=100)
     print(table.to_string(na_rep="", float_format="{:.3f}".format))
+    if given.objective == "electra":
+        report_plateau(table)
+
+
+def report_plateau(table):
+    """Print when each run leaves the plateau, and the ranks of docs/predictions.md."""
     left = pd.Series({name: left_plateau(means) for name, means in table.items()}, dtype=float)
     print("plateau left by step:", left.to_dict())
     print("ranks of these steps:", compare(left.fillna(float("inf"))))

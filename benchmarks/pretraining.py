@@ -2,7 +2,11 @@
 own, in turn.
 
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
-                                      [micro_batch=...] [compile=False] [variants=reference fp32,pretrain.py fp32,...]
+                                      [micro_batch=...] [compile=False] [vocab=30522] [cpu_time=False]
+                                      [variants=reference fp32,pretrain.py fp32,...]
+
+A variant is a system and a precision: the reference, pretrain.py, or pretrain.py with an objective, such as "electric
+fp32". cpu_time=True: the time of the process, over all threads, which other processes change less.
 
 Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of
 all tensors but weights and optimizer state, the share of the measured matmul throughput of the machine, and the share
@@ -27,7 +31,8 @@ import torch
 import pretrain
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.keys import PRETRAIN_KEYS, Count, list_of
+from _utils.keys import PRETRAIN_KEYS, Count, count, list_of
+from _utils.objectives import kinds
 from _utils.objectives.kinds import flops_per_token, objective_of
 from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders
@@ -52,6 +57,7 @@ from benchmarks.report import (
 )
 
 VARIANTS = ("reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16")
+OF_OBJECTIVES = tuple(f"{name} {precision}" for name in kinds.NAMES for precision in ("fp32", "bf16"))
 DEFAULTS = {
     "size": "small",
     "bs": None,
@@ -59,14 +65,18 @@ DEFAULTS = {
     "device": None,
     "micro_batch": None,
     "compile": False,
+    "vocab": 30_522,
+    "cpu_time": False,
     "rounds": 5,
     "steps": 3,
     "variants": list(VARIANTS),
 }
 FORWARDED = ("size", "bs", "max_length", "micro_batch", "compile")  # keys of the configuration of pretrain.py
 TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count,
-         "variants": list_of(Literal[VARIANTS], f"a list of {', '.join(VARIANTS)}")}
-VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
+         "vocab": count(200, 30_522), "cpu_time": bool,
+         "variants": list_of(Literal[VARIANTS + OF_OBJECTIVES], f"a list of {', '.join(VARIANTS + OF_OBJECTIVES)}")}
+N_TOKENS = 30_522
+VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(N_TOKENS - len(SPECIAL_TOKENS)))]
 
 
 class Training:
@@ -145,9 +155,10 @@ class Variant:
 
     def __init__(self, name, given):
         system, self.precision = name.split()
-        self.c, self.device = configuration(given), choose_device(given["device"])
-        self.hf_tokenizer = tokenizer_from_tokens(VOCABULARY)
-        batches = itertools.cycle([random_batch(self.c, self.device) for _ in range(4)])
+        self.c, self.device = configuration(given, name), choose_device(given["device"])
+        self.clock = time.process_time if given["cpu_time"] else time.perf_counter
+        self.hf_tokenizer = tokenizer_from_tokens(VOCABULARY[:given["vocab"]])
+        batches = itertools.cycle([random_batch(self.c, self.device, given["vocab"]) for _ in range(4)])
         if system == "reference":
             self.training = ReferenceTraining(self.c, self.hf_tokenizer, self.device, batches, self.precision)
         else:
@@ -166,7 +177,7 @@ class Variant:
         return peak_bytes(partial(self.training.take, n)) + self.training.lasting_bytes()[1]
 
     def seconds_per_step(self, n):
-        return seconds_of(lambda: self.training.take(n), self.device) / n
+        return seconds_of(lambda: self.training.take(n), self.device, self.clock) / n
 
     def matmul_throughput(self):
         return matmul_throughput(self.device, DTYPES[self.precision] or torch.float32)
@@ -175,14 +186,16 @@ class Variant:
         """{part: share of the time} over n steps of pretrain.py."""
         c = self.c
         with tempfile.TemporaryDirectory() as folder:
-            examples = random_examples(c.bs * 4, c.max_length, folder)
+            examples = random_examples(c.bs * 4, c.max_length, folder, len(self.hf_tokenizer))
             loader = pretraining_dataloaders({"train": examples}, self.hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
             return shares(self.training, loader)
 
 
-def configuration(given):
-    """The completed configuration of pretrain.py for the benchmark's arguments."""
-    return complete(pretrain.c.override([f"{key}={given[key]}" for key in FORWARDED if given[key]]))
+def configuration(given, variant):
+    """The completed configuration of pretrain.py for the benchmark's arguments and one of its variants."""
+    settings = [f"{key}={given[key]}" for key in FORWARDED if given[key]]
+    objective = [f"objective={variant.split()[0]}"] if variant in OF_OBJECTIVES else []
+    return complete(pretrain.c.override(settings + objective))
 
 
 class Stopwatch:
@@ -253,11 +266,11 @@ def shares(training, loader):
     return {part: seconds / total for part, seconds in watch.seconds.items()}
 
 
-def random_batch(c, device):
+def random_batch(c, device, vocab_size=N_TOKENS):
     """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU: two segments of random tokens that fill
     the length.
     """
-    ids = torch.randint(5, len(VOCABULARY), (c.bs, c.max_length))
+    ids = torch.randint(5, vocab_size, (c.bs, c.max_length))
     ids[:, 0], ids[:, c.max_length // 2], ids[:, -1] = 2, 3, 3
     batch = ids, torch.full((c.bs,), c.max_length // 2 + 1)
     return tuple(tensor.pin_memory() for tensor in batch) if device.type == "cuda" else batch
@@ -275,7 +288,7 @@ def main(arguments):
     if RECIPES[given["size"]].discriminator is None:
         raise UserError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, "
                         f"such as mini.")
-    device, c = choose_device(given["device"]), configuration(given)
+    device, c = choose_device(given["device"]), configuration(given, "reference fp32")
     is_emulated = device.type == "cpu" and not has_on_cpu("bf16")
     names = [name for name in given["variants"] if not (is_emulated and name.endswith("bf16"))]
     with contextlib.ExitStack() as stack:
@@ -291,19 +304,21 @@ def main(arguments):
         )
         throughput = {name: call("matmul_throughput") for name, call in calls.items()}
         parts = {name: call("parts_of_a_step", given["steps"]) for name, call in calls.items()
-                 if name.startswith("pretrain.py") and not c.compile}
+                 if not name.startswith("reference") and not c.compile}
     for name, shares_of_parts in parts.items():
         print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares_of_parts.items()))
-    tokens, flops = c.bs * c.max_length, flops_per_token(RECIPES[c.size], len(VOCABULARY), c.max_length, c.mask_prob)
-    rows = {}
+    tokens, rows = c.bs * c.max_length, {}
     for name in names:
+        objective = objective_of(configuration(given, name)).name
+        flops = flops_per_token(RECIPES[c.size], given["vocab"], c.max_length, c.mask_prob, objective)
         rows[name] = {"ms/step": 1e3 * median(seconds[name]), "tokens/s": tokens / median(seconds[name]),
                       "ratio to reference fp32": ratio(seconds, "reference fp32", name),
                       "ratio in this precision": ratio(seconds, f"reference {name.split()[1]}", name),
                       "peak MB": peaks[name] / 1e6,
                       "share of matmul throughput": tokens * flops / median(seconds[name]) / throughput[name]}
+    batch = "objectives_" * any(name in OF_OBJECTIVES for name in names) + f"{c.bs}x{c.max_length}"
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
-                                        "matmul_flops": throughput, "shares": parts}, device, f"{c.bs}x{c.max_length}")
+                                        "matmul_flops": throughput, "shares": parts}, device, batch)
 
 
 if __name__ == "__main__":

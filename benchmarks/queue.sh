@@ -17,7 +17,7 @@ keep() {
     mkdir -p "$out/$1"
     cp "checkpoints/pretrain/$1/"{config.json,metrics.jsonl} "$out/$1/"
 }
-# pretrain NAME SEED [key=value ...] and finetune NAME SEED RATE: as in benchmarks/results/mini/run.sh
+# pretrain NAME SEED [key=value ...] and finetune NAME SEED RATE [TASKS]: as in benchmarks/results/mini/run.sh
 mini="size=mini precision=bf16"
 mlm="objective=mlm electra_mask_style=False warmup_steps=1000"
 pretrain() {
@@ -25,12 +25,12 @@ pretrain() {
     keep "$1_$2"
 }
 finetune() {
-    local overrides="" task
-    for task in cola stsb qnli mnli; do
+    local overrides="" task tasks="${4:-cola,stsb,qnli,mnli}"
+    for task in ${tasks//,/ }; do
         overrides+="'$task': {'lr': $3, 'epochs': 3}, "
     done
     python finetune.py $mini glue_dir="$data/glue" pretrained_checkpoint="$1_$2_100.0%.pth" num_workers=0 \
-        tasks=cola,stsb,qnli,mnli task_overrides="{$overrides}" end=5
+        tasks="$tasks" task_overrides="{$overrides}" end=5
     cp checkpoints/glue/scores.jsonl "$out/"
 }
 
@@ -53,6 +53,17 @@ done
 for seed in 11081 1 2; do
     pretrain mlm_dense $seed $mlm steps=60353 lr=2e-3
     finetune mlm_dense $seed 1e-3
+done
+
+# 4. Electric with the operations of ELECTRA's 37,000 steps (benchmarks/flops.py: steps_of_equal_compute), STS-B, and the
+#    first 200 minimal pairs of each paradigm
+mkdir -p checkpoints/blimp
+for file in "$data"/blimp/*.jsonl; do head -n 200 "$file" > "checkpoints/blimp/${file##*/}"; done
+for seed in 11081 1 2; do
+    pretrain electric_150m $seed objective=electric steps=19373 warmup_steps=1000
+    finetune electric_150m $seed 3e-4 stsb
+    python -m _utils minimal_pairs "electric_150m_${seed}_100.0%.pth" checkpoints/blimp \
+        --csv "$out/minimal_pairs_electric_$seed.csv"
 done
 
 # 5. Other learning rates

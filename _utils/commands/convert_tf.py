@@ -90,7 +90,7 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
 def _training(part, variables, hparams):
     """How a network was pretrained, for `save_network`. Some objectives can only be known from Google's hparams."""
     if hparams.get("electric_objective"):
-        return "with the objective 'electric_objective'"
+        return objective_of({"objective": "electric"}).training[part]
     of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
     is_electra = any(name.startswith(of_electra) for name in variables)
     return objective_of(hparams if is_electra else {"objective": "mlm"}).training[part]

@@ -4,7 +4,13 @@ from difflib import get_close_matches
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
 
 from _utils.errors import UserError, as_user_error
 from _utils.recipes import TYINGS
@@ -180,6 +186,13 @@ def replaced_logits(output):
     """
     logits = output.logits
     return logits if logits.dim() == 2 else logits[..., 1] - logits[..., 0]
+
+
+def transformers_in(module):
+    """The outermost networks of transformers in a module: itself, or those of its children."""
+    if isinstance(module, PreTrainedModel):
+        return [module]
+    return [network for child in module.children() for network in transformers_in(child)]
 
 
 def count_parameters(module):

@@ -14,8 +14,8 @@ def check_drop_in(model, loss_func, masking, batch):
     """Raise UserError if FastELECTRA and the ELECTRAModel that it replaces differ in losses, gradients or samples.
 
     model: any model that is trained; only FastELECTRA itself replaces ELECTRAModel.   loss_func: ELECTRALoss.
-    masking: MaskedLMCallback.   batch: (input_ids (B, L), sentA_lenths (B,)), whose first rows are used without dropout.
-    Changes neither the random state nor gradients.
+    masking: MaskedLMCallback.   batch: (input_ids (B, L), sentA_lenths (B,)), of which the first rows are used.
+    There is no dropout. Changes neither the random state nor gradients.
     """
     if type(model) is not FastELECTRA:
         return
@@ -36,9 +36,9 @@ def check_drop_in(model, loss_func, masking, batch):
     if not drawn.equal(expected.generated):
         differences.append("the sampled tokens")
     if differences:
-        raise UserError(f"ELECTRAModel of Pretrain.ipynb differs from the faster model that is trained in its place, in "
-                        f"{', '.join(differences[:3])}. If you edited it or the sampling, set fast=False to train it as "
-                        "it is.")
+        raise UserError("ELECTRAModel of Pretrain.ipynb differs from the faster model that is trained in its place, in "
+                        f"{', '.join(differences[:3])}. If you edited it or the sampling, set fast=False to train it "
+                        "as it is.")
 
 
 @contextmanager

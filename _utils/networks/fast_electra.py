@@ -70,8 +70,8 @@ class FastOutput(NamedTuple):
     is_mlm_applied: torch.Tensor      # (B, L), bool, or the number of slots of each position
     slots: tuple                      # from `masked_slots`
     mlm_logits: torch.Tensor | None = None  # (M, V), or (B * L, V): of a second masked language model
-    baseline: torch.Tensor | None = None    # (M,): logits of the expected reward
     token_type_ids: torch.Tensor | None = None  # (B, L)
+    of_objective: torch.Tensor | tuple | None = None  # what else its loss needs
 
     def at_masked(self, tokens):
         """The `tokens` (B, L) at the slots, (M,); IGNORED at unused ones."""

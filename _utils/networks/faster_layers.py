@@ -5,9 +5,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from _utils.networks.build import transformers_in
 
 
 def _static_mask(*args, dtype=torch.float32, **kwargs):
@@ -32,17 +34,16 @@ def set_attention(model, implementation):
     An encoder without exchangeable attention, such as RoFormer, keeps its own; only its mask is replaced by that of
     'sdpa_static', which is additive too.
     """
-    for network in model.children():
-        if isinstance(network, PreTrainedModel):
-            config = network.config
-            if network._supports_sdpa and network._supports_attention_backend:
-                network.set_attn_implementation(implementation)
-            elif (
-                implementation == "sdpa_static"
-                and config._attn_implementation == "eager"
-                and not config.is_encoder_decoder
-            ):
-                config._attn_implementation = implementation
+    for network in transformers_in(model):
+        config = network.config
+        if network._supports_sdpa and network._supports_attention_backend:
+            network.set_attn_implementation(implementation)
+        elif (
+            implementation == "sdpa_static"
+            and config._attn_implementation == "eager"
+            and not config.is_encoder_decoder
+        ):
+            config._attn_implementation = implementation
 
 
 def random_bits(n):
@@ -80,9 +81,12 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0., **
         )
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
-        # The mask of `sdpa_mask` is boolean. Not -inf: padding may see masked positions only, and NaN would spread from
-        # it.
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+        # The mask of `sdpa_mask` is boolean, others are additive. Not -inf: padding may see masked positions only, and
+        # NaN would spread from it.
+        if attention_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+        else:
+            scores = scores + attention_mask.to(scores.dtype)
     weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 

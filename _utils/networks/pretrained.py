@@ -235,13 +235,18 @@ def load_pair(name, size, max_length, tying="embeddings"):
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
     generator = load_with_head(of_generator, "generator").network
     check_tied_output(generator, name)
+    check_trained_together(generator, discriminator, tying, name)
+    return generator, discriminator
+
+
+def check_trained_together(generator, discriminator, tying, name):
+    """UserError for trained networks that differ in the parameters that `tying` shares (F24). name: of the pair."""
     for source, target in shared_modules(generator, discriminator, tying):
         for key, value in target.state_dict().items():
             # one may have been stored in half precision
             if not torch.allclose(value, source.state_dict()[key], rtol=.01, atol=1e-4):
                 raise UserError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
                                 f"generator and a discriminator of one run with tying={tying!r}.")
-    return generator, discriminator
 
 
 def check_tied_output(network, name):

@@ -19,7 +19,9 @@ class AdversarialModel(FastELECTRA):
 
     def forward(self, *inputs):
         output = super().forward(*inputs)
-        return output._replace(baseline=self.baseline(self.at_positions.selected[0].detach()).squeeze(-1))
+        # (M,): logits of the expected reward
+        baseline = self.baseline(self.at_positions.selected[0].detach()).squeeze(-1)
+        return output._replace(of_objective=baseline)
 
 
 class AdversarialLoss(WeightedLoss):
@@ -44,13 +46,14 @@ class AdversarialLoss(WeightedLoss):
         # none of them.
         is_sample = pred.at_masked(pred.is_mlm_applied.long()) == 1  # (M,)
         sampled = torch.where(is_sample, pred.at_masked(pred.generated), IGNORED)
+        baseline = pred.of_objective.float()
         with torch.no_grad():
             disc_labels = pred.is_replaced.float()
             disc_loss = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
             reward = torch.where(is_sample, pred.at_masked(disc_loss), 0.)
-            advantage = reward + F.logsigmoid(pred.baseline.float())
+            advantage = reward + F.logsigmoid(baseline)
         log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
-        baseline_loss = F.binary_cross_entropy_with_logits(pred.baseline.float(), torch.exp(-reward), reduction="none")
+        baseline_loss = F.binary_cross_entropy_with_logits(baseline, torch.exp(-reward), reduction="none")
         return ((baseline_loss - advantage * log_p) * is_sample).sum()
 
 

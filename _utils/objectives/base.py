@@ -7,17 +7,19 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
     drop_in, make_model, make_loss          what is trained; ELECTRA's model and loss are those of Pretrain.ipynb
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
+    minus_logit, score_in_pairs             what the discriminator's logits say about a text
     title, training, finetuned              how exported networks are described
 
-Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the masked
-positions and tokens of a batch before it samples (`counts`), which divide the terms of the loss. Its loss has the
-arguments of Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second
-under its name.
+Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
+positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. If padding changes
+its outputs for tokens (`reads_padding`), no batch is cut to its longest row. Its loss has the arguments of
+Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second under its name.
 Everything else asks the objective, and never for its name.
 """
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
@@ -50,12 +52,15 @@ class WeightedLoss(nn.Module):
         self.loss_weights = loss_weights
 
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
-        losses = self.terms(pred, targ_ids, n_slots, n_tokens)
+        losses = self.terms(pred, targ_ids, *(counts or self.counts(pred)))
         loss = self.loss_weights[0] * losses[0]
         for weight, other in zip(self.loss_weights[1:], losses[1:]):
             loss = loss + weight * other
         return (loss, losses) if return_losses else loss
+
+    def counts(self, pred):
+        """Those of the model, from its output."""
+        return pred.is_mlm_applied.sum(), pred.attention_mask.sum()
 
 
 class Objective(ObjectiveKeys):
@@ -100,8 +105,7 @@ class Objective(ObjectiveKeys):
 
     # Training
 
-    # The model that is trained. Only FastELECTRA has the losses of the notebook's ELECTRAModel; others are objectives of
-    # their own.
+    # The model that is trained. FastELECTRA has the losses of the notebook's ELECTRAModel; others have their own.
     drop_in = FastELECTRA
 
     def make_model(self, c, networks, hf_tokenizer, plain_model, n_slots=None):
@@ -128,7 +132,7 @@ class Objective(ObjectiveKeys):
     # Cost
 
     def predicted(self, mask_prob):
-        """Positions at which the networks predict a token, as a share of the tokens."""
+        """Positions whose logits over the vocabulary are kept for the backward pass, as a share of the tokens."""
         return mask_prob
 
     def flops(self, recipe, forward, mask_prob, backward):
@@ -147,6 +151,15 @@ class Objective(ObjectiveKeys):
     def recipe_of_checkpoint(self, recipe, networks):
         """The recipe with the networks of a checkpoint, {part: Network}."""
         return replace(recipe, **networks)
+
+    # Scores of texts
+
+    # what minus the discriminator's logit of a token is
+    minus_logit = "minus the discriminator's logit of \"replaced\", the log-odds that the token is original"
+
+    def score_in_pairs(self, logits):
+        """The scores of tokens in minimal pairs, from the discriminator's logits."""
+        return F.logsigmoid(-logits)
 
     # Descriptions of exported networks
 

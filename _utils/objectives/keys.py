@@ -3,7 +3,7 @@
 The classes are the first part of the protocol in base.py: the class of an objective inherits from its class here.
 """
 from _utils.errors import UserError
-from _utils.recipes import RECIPES, is_pair
+from _utils.recipes import RECIPES, TYINGS, is_pair
 
 
 class ObjectiveKeys:
@@ -129,9 +129,30 @@ class DisentangledKeys(ObjectiveKeys):
     unused = _OF_MODEL
 
 
+class TwoTowerKeys(ObjectiveKeys):
+    name = "two_tower_generator"
+    selected_by = "two_tower_generator", True
+    unused = ("gen_smooth_label", "disc_smooth_label", *_OF_MODEL)
+
+    def check(self, c):
+        super().check(c)
+        if "encoder" in TYINGS[c.tying]:
+            raise UserError(f"tying={c.tying!r} shares an encoder, but each of the two towers reads in one direction "
+                            "only. Set tying to embeddings, tokens or none.")
+        if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
+            raise UserError(f"Two towers keep the vocabulary of initial_weights={c.initial_weights!r}, which "
+                            f"vocab={c.vocab!r} contradicts. Remove vocab.")
+
+
+class ElectricKeys(TwoTowerKeys):
+    name = "electric"
+    selected_by = "objective", "electric"
+
+
 ELECTRA = ObjectiveKeys()
 OF_OBJECTIVES = (ELECTRA, MaskedLMKeys(), ELECTRA15Keys(), ReplaceMLMKeys(), AllTokensMLMKeys(), TwoStageKeys(),
-                 AdversarialKeys(), UniformGeneratorKeys(), NewGeneratorKeys(), DisentangledKeys())
+                 AdversarialKeys(), UniformGeneratorKeys(), NewGeneratorKeys(), DisentangledKeys(), ElectricKeys(),
+                 TwoTowerKeys())
 NAMES = tuple(one.name for one in OF_OBJECTIVES if "objective" in one.selected_by)  # values of the key `objective`
 
 

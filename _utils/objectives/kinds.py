@@ -7,6 +7,7 @@ from _utils.objectives.all_tokens_mlm import AllTokensMLM
 from _utils.objectives.base import Objective
 from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
+from _utils.objectives.electric import Electric, TwoTowerGenerator
 from _utils.objectives.keys import default_name, selected
 from _utils.objectives.mlm import MaskedLM
 from _utils.objectives.new_generator import NewGenerator
@@ -17,7 +18,7 @@ from _utils.recipes import forward_flops
 
 ELECTRA = Objective()
 OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
-              UniformGenerator(), NewGenerator(), Disentangled())
+              UniformGenerator(), NewGenerator(), Disentangled(), Electric(), TwoTowerGenerator())
 
 
 def objective_of(c):

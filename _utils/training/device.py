@@ -10,7 +10,7 @@ import torch
 from fastai.torch_core import set_seed  # noqa: F401  seeds Python, NumPy and PyTorch
 
 from _utils.errors import UserError, as_user_error
-from _utils.networks.build import count_parameters
+from _utils.networks.build import count_parameters, transformers_in
 
 
 def seed_step(seed, step, micro_batch=0):
@@ -117,7 +117,8 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
     if total < of_weights:
         raise UserError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state "
                         f"need {of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
-    of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
+    configs = [one.config for network in networks for one in transformers_in(network)]
+    of_token = activation_bytes_per_token(configs, mask_prob, precision)
     return min(32_768, .8 * (total - of_weights) / of_token)
 
 

@@ -11,8 +11,8 @@ from _utils.training.device import fork_rng, seed_step
 
 NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
-_SUMS = ("batches loss masked gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped tokens "
-         "second_loss").split()
+_SUMS = ("batches loss masked predicted gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped "
+         "tokens second_loss").split()
 
 
 class PretrainingMetrics:
@@ -39,8 +39,8 @@ class PretrainingMetrics:
         """Add a micro-batch.
 
         output: of the model.   micro_batch: the model's inputs: ids that the generator saw (B, L) first, original ids
-        of the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens
-        of the whole batch.
+        of the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: of the model, for the whole
+        batch.
         """
         # (M,) each, the same at unused slots
         seen, labels = output.at_masked(micro_batch[0]), output.at_masked(micro_batch[-1])
@@ -50,10 +50,12 @@ class PretrainingMetrics:
         nll = F.cross_entropy(logits, labels, reduction="none")
         n_tokens, n_slots = output.attention_mask.sum(), (labels != IGNORED).sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
+        share = n_tokens / counts[1].clamp(min=1)  # of the batch
         sums = [
-            n_tokens / counts[1].clamp(min=1),
+            share,
             loss,
             n_slots,
+            share * counts[0],
             losses[0] * counts[0],
             correct.sum(),
             hidden.sum(),
@@ -78,10 +80,10 @@ class PretrainingMetrics:
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""
         n = dict(zip(_SUMS, self.sums.tolist()))
-        shares = {"loss": "batches", "gen_loss": "masked", "gen_accuracy": "masked", "gen_loss_hidden": "hidden",
+        shares = {"loss": "batches", "gen_loss": "predicted", "gen_accuracy": "masked", "gen_loss_hidden": "hidden",
                   "gen_accuracy_hidden": "hidden"}
         metrics = {name: _ratio(n[name], n[whole]) for name, whole in shares.items()}
-        metrics["gen_perplexity"] = math.exp(min(metrics["gen_loss"], 700.)) if n["masked"] else None
+        metrics["gen_perplexity"] = math.exp(min(metrics["gen_loss"], 700.)) if n["predicted"] else None
         metrics["masks_dropped"] = n["masks_dropped"]  # beyond the fixed capacity: 0 in practice
         if self.second_loss:
             metrics[self.second_loss] = _ratio(n["second_loss"], n["tokens"])

@@ -15,6 +15,7 @@ LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (gene
 
 
 def test_metrics_match_scikit_learn():
+    """The generator's loss is a mean over 100 positions, of which 24 are masked: an objective may predict others."""
     torch.manual_seed(0)
     metrics, chosen = PretrainingMetrics(), torch.arange(64).expand(40, -1) < 3
     is_replaced, is_token = torch.rand(40, 64) < .15, torch.rand(40, 64) < .9
@@ -23,7 +24,7 @@ def test_metrics_match_scikit_learn():
     for rows in torch.arange(40).split(8):
         pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits[rows], is_replaced[rows], is_token[rows],
                                       chosen[rows])
-        metrics.add(pred, (labels, labels), *LOSSES, (torch.tensor(24), is_token[rows].sum()))
+        metrics.add(pred, (labels, labels), *LOSSES, (torch.tensor(100), is_token[rows].sum()))
     computed, truth, scores = metrics.compute(), is_replaced[is_token].numpy(), disc_logits[is_token].numpy()
     assert computed["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
     expected = {"disc_precision": precision_score(truth, scores > 0), "disc_recall": recall_score(truth, scores > 0),

@@ -91,7 +91,7 @@ def prediction(logits, shown, disc_logits, original, times_drawn, baseline):
     """The output of a model for one text whose tokens are all masked."""
     shown, times_drawn = torch.tensor([shown]), torch.tensor([times_drawn])
     return FastOutput(logits, shown, torch.tensor([disc_logits]), shown != torch.tensor([original]), times_drawn > 0,
-                      times_drawn, masked_slots(times_drawn, len(logits)), baseline=baseline)
+                      times_drawn, masked_slots(times_drawn, len(logits)), of_objective=baseline)
 
 
 def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
@@ -147,7 +147,8 @@ def test_objectives_train_resume_and_export(workplace, objective):
     assert last["second_mlm_loss" if is_mlm else "disc_loss"] > 0 and ("disc_loss" in last) != is_mlm
     assert last["gen_loss"] < first["gen_loss"] or objective == "adversarial"
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
-    assert {path.name for path in Path("out").iterdir()} == ({"generator"} if is_mlm else {*PARTS})
+    parts = {"electric": {"discriminator"}}.get(objective, {"generator"} if is_mlm else {*PARTS})
+    assert {path.name for path in Path("out").iterdir()} == parts
     finetuned = load_with_head("mini_5_100.0%.pth")
     assert finetuned.network.config.hidden_size == RECIPES["tiny"].discriminator.hidden
 
@@ -238,5 +239,5 @@ def test_settings_without_effect_raise_before_any_work(workplace, settings):
 def test_operations_of_the_objectives():
     """Predicting every token costs most; a frozen generator costs its forward pass."""
     flops = [flops_per_token(RECIPES["mini"], 8192, objective=name)
-             for name in ("mlm", "two_stage", "electra", "replace_mlm", "all_tokens_mlm")]
+             for name in ("mlm", "two_stage", "electra", "replace_mlm", "all_tokens_mlm", "electric")]
     assert flops == sorted(set(flops))

@@ -44,7 +44,7 @@ def assert_same_run(name, other, n):
 
 
 @pytest.mark.parametrize("n, objective", [(3, "electra"), (2, "mlm"), *(
-    pytest.param(2, objective, marks=pytest.mark.slow) for objective in ("all_tokens_mlm", "adversarial"))])
+    pytest.param(2, objective, marks=pytest.mark.slow) for objective in ("all_tokens_mlm", "adversarial", "electric"))])
 def test_several_processes_train_the_same_model_as_one(workplace, launch, n, objective):
     """Of three processes, one has two of the four micro-batches of a batch."""
     settings = [*SETTINGS, "num_workers=0", "steps=12", f"objective={objective}"]

@@ -9,8 +9,8 @@ from tiny_pretraining import rows, run, weights
 import pretrain
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.networks.build import build_network
 from _utils.networks import fast_sample, first_position_only, make_dropout_cheap
+from _utils.networks.build import build_network
 from _utils.recipes import RECIPES
 from benchmarks.reference import OneByOneAdam
 from pretrain import ELECTRALoss, ELECTRAModel, build_masking, build_model, build_optimizer, slot_capacity

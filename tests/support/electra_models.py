@@ -4,6 +4,7 @@ import torch
 from _utils.commands.convert_tf import google_name
 from _utils.networks.build import PARTS, build_network
 from _utils.networks.fast_electra import FastELECTRA
+from _utils.networks.two_towers import TwoTowers
 from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel
 
@@ -29,8 +30,17 @@ def fast(model):
 
 def by_google_name(model, variables=("generator/encoder/",)):
     """{Google's name: parameter} of both networks. variables: names in Google's checkpoint."""
-    return {google_name(name, part, variables): parameter
+    return {google_name(of_two_towers(name) if isinstance(network, TwoTowers) else name, part, variables): parameter
             for part, network in model.named_children() for name, parameter in network.named_parameters()}
+
+
+def of_two_towers(name):
+    """The name of a parameter of TwoTowers with which `google_name` gives Google's (F98)."""
+    if name == "predictions.decoder.bias":
+        return "cloze_predictions.output_bias"
+    if name.startswith("predictions."):
+        return f"cloze_{name}"
+    return f"generator_{name}".replace("generator_ltr.embeddings", "electra.embeddings")
 
 
 def as_googles(name, tensor):

@@ -67,7 +67,7 @@ def plain_score(model, sentence):
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
     # several batches, also within one sentence
-    monkeypatch.setattr("benchmarks.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})
+    monkeypatch.setattr("_utils.training.scores.TOKENS_PER_BATCH", {"cpu": 40})
     sentences = [*SENTENCES, ""]
     found = scores(fresh_checkpoint, part, sentences)
     assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)

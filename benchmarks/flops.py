@@ -4,7 +4,8 @@ objective beside ELECTRA's: `python -m benchmarks.flops`.
 import itertools
 from functools import partial
 
-from _utils.objectives.kinds import NAMES, flops_per_token
+from _utils.objectives.keys import NAMES
+from _utils.objectives.kinds import flops_per_token
 from _utils.recipes import RECIPES
 
 

@@ -2,14 +2,14 @@
 import json
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
 from _utils.errors import UserError
-from _utils.networks.build import PARTS
+from _utils.names import check_file
 from _utils.runs.files import read_text
 from _utils.tasks.table_files import FORMATS, is_conll, read_table
-from _utils.tasks.tables import check_file
 from _utils.training.scores import load
 
 
@@ -20,7 +20,8 @@ def score(
     text="text",         # column of a table with the texts; default: %(default)s
     group=None,          # column of a table: texts with the same value are ranked, the best first
     tokens=False,        # also write the score of every token
-    part: PARTS = None,  # network to score with; default: the discriminator if there is one
+    # network to score with; default: the discriminator if there is one
+    part: Literal["generator", "discriminator"] = None,
     device=None,         # default: the first GPU, else the CPU
 ):
     """Score texts with a pretrained network, to rank or filter them. Higher is better.

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from _utils.errors import UserError
+from _utils.names import find_checkpoint
 from _utils.networks.build import share_parameters, shared_modules
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.pretrained import (
@@ -20,7 +21,7 @@ from _utils.networks.pretrained import (
 from _utils.networks.two_towers import TwoTowers, cross_entropy_everywhere
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective, WeightedLoss
 from _utils.objectives.keys import ElectricKeys, TwoTowerKeys
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 
 
 class ClozeLoss(NamedTuple):

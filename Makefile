@@ -12,11 +12,12 @@ help:
 	@echo "make notebooks    export both notebooks to the scripts"
 	@echo "make lint         check the code with ruff"
 
-# The environment is current if the requirements have not changed since they were installed.
+# The environment is current if the requirements have not changed since they were installed. The pip of Python 3.11.2
+# (Debian 12) cannot build seqeval, the only package without a wheel, so pip is upgraded first.
 $(VENV)/installed: requirements.txt
 	@echo "Installing into $(VENV): a download of 3 GB, 7 GB on the disk, two minutes or more"
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --upgrade pip  # that of Python 3.11.2 cannot build seqeval, the only package without a wheel
+	$(PY) -m pip install --upgrade pip
 	$(PY) -m pip install -r requirements.txt
 	@touch $@
 

@@ -29,7 +29,7 @@ from _utils.errors import print_user_errors
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
 # `python pretrain.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    "quickstart": False,  # True: a small model on installed documentation, five minutes on two CPU cores
+    "quickstart": False,  # True: a small model on installed documentation, six minutes on two CPU cores
     "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
     "base_run_name": "vanilla",  # the run and its checkpoints are named <base_run_name>_<seed>
     "seed": 11081,  # of data order, masks, samples, dropout and initial weights

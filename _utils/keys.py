@@ -98,7 +98,7 @@ _Upload = Text | Annotated[Callable, Field(description="a function of a path")]
 
 PRETRAIN_KEYS = {
     "quickstart": Key(bool, False, (
-        "True: a small model on documentation that is installed with the requirements, five minutes on two CPU "
+        "True: a small model on documentation that is installed with the requirements, six minutes on two CPU "
         "cores. Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the "
         "command line."), heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (

@@ -287,7 +287,7 @@ def plot_quickstart(training, sentences, scores):
     figure = plt.figure(figsize=(10.1, 5.2), layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=(3, 1.4))
     left, right = upper.subplots(1, 2, width_ratios=(2, 3))
-    left.set(title="pretraining: loss on hidden tokens", xlabel="step", ylabel="nats")
+    left.set(title="pretraining: loss on hidden tokens", xlabel="step", ylabel="cross-entropy")
     if training:
         metrics_file, entropy = training
         rows = pd.DataFrame(read_metrics(metrics_file, "train")).set_index("step")["gen_loss_hidden"].astype(float)
@@ -304,7 +304,7 @@ def plot_quickstart(training, sentences, scores):
     right.legend(frameon=False, fontsize=7, ncols=4, loc="upper left")
     right.set_ylim(0, 112)
     if sentences:
-        lower.suptitle("five minutes: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
+        lower.suptitle("quickstart: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
     colored = [[shaded(*token) for token in sentence] for sentence in sentences]
     draw_tokens(lower.add_axes((0, 0, 1, .8)), colored, columns=110)
     return figure

@@ -126,7 +126,7 @@ _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
 _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
-# The quickstart's: five minutes on two CPU cores, which the paper's method does not fit into. A discriminator only
+# The quickstart's: minutes on two CPU cores, which the paper's method does not fit into. A discriminator only
 # learns once its generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes
 # longer: an AUC of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator
 # that was trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.

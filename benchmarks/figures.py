@@ -1,6 +1,7 @@
 """The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m
 benchmarks.figures`.
 """
+import nbformat
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
@@ -22,6 +23,7 @@ from benchmarks.tables import (
     OBJECTIVES,
     OTHER_RATE,
     PRIMARY,
+    REPO,
     RESULTS,
     SEEDS,
     SMALL,
@@ -40,6 +42,13 @@ COLORS = {ELECTRA: BLUE, MLM: ORANGE, OTHER_RATE: "#bb5500"}
 GOOGLE_SMALL = {"gen_loss": [(67, 6.2), (136, 5.6), (203, 4.6)], "disc_auc": [(203, .88)]}
 # A sentence, and a seed of its masks and samples with which the trained model finds the replaced tokens.
 SENTENCE, SEED = "After the war he returned to the city and worked as a doctor.", 35
+
+
+def plot_method():
+    """The method on the paper's example, drawn by the first cell of Pretrain.ipynb."""
+    cells = nbformat.read(REPO / "Pretrain.ipynb", as_version=4).cells
+    exec(next(cell.source for cell in cells if cell.cell_type == "code"), {})
+    return plt.gcf()
 
 
 @torch.no_grad()
@@ -218,6 +227,7 @@ def plot_long_continuation():
 
 
 if __name__ == "__main__":
+    plot_method().savefig(REPO / "docs/method.png", dpi=120)
     plot_long_continuation().savefig(RESULTS / "continued/long.png", dpi=100)
     plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
     plot_tying().savefig(RESULTS / "objectives/tying.png", dpi=100)

@@ -26,8 +26,8 @@ from _utils.training.damaged_text import measure
 
 GROUPS = {
     "random weights": "quickstart_random_weights",
-    "five minutes": "quickstart_five_minutes",
-    "three hours": "quickstart_three_hours",
+    "quickstart": "quickstart_quickstart",
+    "mini": "quickstart_mini",
 }
 
 
@@ -39,7 +39,7 @@ def networks(c):
     shipped = load_with_head(str(SHIPPED))
     found = {"random weights": (untrained, trained.hf_tokenizer)}
     return found | {
-        name: (one.network, one.hf_tokenizer) for name, one in (("five minutes", trained), ("three hours", shipped))
+        name: (one.network, one.hf_tokenizer) for name, one in (("quickstart", trained), ("mini", shipped))
     }
 
 
@@ -58,7 +58,7 @@ def results():
             "unigram_entropy": json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"],
             "held_out": {key: held_out[key] for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc")},
             "damaged_text": {name: measure(*network, documents) for name, network in networks(c).items()},
-            "finetuning": scores, "majority": majority["five minutes"], "seconds": seconds}
+            "finetuning": scores, "majority": majority["quickstart"], "seconds": seconds}
 
 
 if __name__ == "__main__":

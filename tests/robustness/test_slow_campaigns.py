@@ -35,9 +35,9 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     assert (tmp_path / "test_outputs/quickstart.zip").exists()
     rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
     scores = pd.DataFrame({group: {row["task"]: score(row) for row in rows if row["group"] == f"quickstart_{group}"}
-                           for group in ("random_weights", "five_minutes", "three_hours")})
+                           for group in ("random_weights", "quickstart", "mini")})
     gains = scores.sub(scores["random_weights"], axis=0)
-    assert (gains["three_hours"] > 5).sum() >= 4 and (gains["five_minutes"] > 5).any(), scores
+    assert (gains["mini"] > 5).sum() >= 4 and (gains["quickstart"] > 5).any(), scores
 
 
 def test_second_compiled_run_compiles_nothing(repo, tmp_path):

@@ -47,6 +47,7 @@ def commands():
     """Every command in the documents: lines of bash blocks, and inline code that begins like one."""
     lines = []
     for text in map(read, DOCUMENTS):
+        text = text.replace("\\\n", " ")
         lines += [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
         lines += re.findall(r"`((?:python|accelerate|torchrun|tensorboard|jupyter) [^`\n]*)`", text)
     return sorted({command.strip() for line in lines for command in line.split("&&") if command.strip()})
@@ -127,11 +128,16 @@ def test_links_and_anchors_resolve(path):
         cells = nbformat.reads(text, as_version=4).cells
         text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     for link in re.findall(r"\]\(([^)]+)\)", text):
-        if not link.startswith("https://"):
+        if not link.startswith(("https://", "../../actions/")):  # the latter are pages of GitHub
             file, _, anchor = link.partition("#")
             target = (path.parent / file).resolve() if file else path
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+def test_the_version_is_that_of_the_changelog():
+    [cited] = re.findall(r"^version: (\S+)$", read(REPO / "CITATION.cff"), re.M)
+    assert cited == re.search(r"^## ([\d.]+\d)", read("CHANGELOG.md"), re.M)[1]
 
 
 # Facts

@@ -1,5 +1,4 @@
-"""Where the text comes from: corpora on the hub by name, files by path, and `docs`, the text embedded in every
-installation.
+"""Where the text comes from: corpora on the hub by name, files by path, and `prose`, the text in this repository.
 
 `load_documents` turns an entry of `datas` into a Corpus, whose documents are stored in an Arrow file. The name of a
 prepared file has a hash of the content that it was made from, so it is never out of date. Hashes of files and commits
@@ -19,8 +18,8 @@ from tqdm import tqdm
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import content_key, file_chunks
-from _utils.text import embedded_text
 from _utils.text.readers import (
+    EMBEDDED,
     HUB_CORPORA,
     LONG,
     Continuation,
@@ -68,10 +67,8 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     if source in HUB_CORPORA:
         version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
         return Corpus(source, lambda: content_key(version), open_documents)
-    if source in embedded_text.HELD_OUT:
-        key = content_key((embedded_text.VERSION, embedded_text.versions()))  # of both parts
-        both = lambda: _stored(embedded_text.documents, source, key, cache_dir)
-        return Corpus(source, lambda: content_key((source, key)), lambda: embedded_text.part_of(both(), source))
+    if source in EMBEDDED:
+        return _own_files(EMBEDDED[source], cache_dir, "utf-8", "blank_line")
     return _own_files(source, cache_dir, encoding, documents)
 
 

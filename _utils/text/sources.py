@@ -68,8 +68,8 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
         version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
         return Corpus(source, lambda: content_key(version), open_documents)
     if source in EMBEDDED:
-        return _own_files(EMBEDDED[source], cache_dir, "utf-8", "blank_line")
-    return _own_files(source, cache_dir, encoding, documents)
+        return _own_files(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
+    return _own_files(source, source, cache_dir, encoding, documents)
 
 
 def _stored(read, source, key, cache_dir):
@@ -77,25 +77,25 @@ def _stored(read, source, key, cache_dir):
     return prepared(cache_dir / f"documents_{key}.arrow", lambda file: _write_documents(read(), source, file))
 
 
-def _own_files(source, cache_dir, encoding, documents):
-    """Return the Corpus of the files of a path.
+def _own_files(name, path, cache_dir, encoding, documents):
+    """Return the Corpus of the files of a path, with a name for messages.
 
     Its key is a hash of the options for reading and of formats, sizes and contents of the files.
     """
-    files, options = find_files(source), (_READING_VERSION, encoding, documents)
+    files, options = find_files(path), (_READING_VERSION, encoding, documents)
     record = cache_dir / f"source_{content_key((options, files))}.xxh3"
 
     def hash_content():
-        with reading(source):  # a file that vanished
+        with reading(path):  # a file that vanished
             return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def read():
         for file in files:
             yield from read_file(file, encoding, documents)
         if hash_content() != corpus.key:
-            raise UserError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
+            raise UserError(f"Files of datas={str(name)!r} changed while they were read. Rerun when no program "
                             "writes to them.")
-    corpus = Corpus(source, hash_content, lambda: _stored(read, source, corpus.key, cache_dir))
+    corpus = Corpus(name, hash_content, lambda: _stored(read, name, corpus.key, cache_dir))
     return corpus
 
 

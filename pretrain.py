@@ -29,13 +29,13 @@ from _utils.errors import print_user_errors
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
 # `python pretrain.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    "quickstart": False,  # True: a small model on installed documentation, six minutes on two CPU cores
+    "quickstart": False,  # True: a small model on books in this repository, minutes on two CPU cores
     "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
     "base_run_name": "vanilla",  # the run and its checkpoints are named <base_run_name>_<seed>
     "seed": 11081,  # of data order, masks, samples, dropout and initial weights
     "size": "small",  # 'small', 'base', 'large' of the paper, 'small++', 'mini' ...: _utils/recipes.py
     "objective": None,  # 'electra', 'mlm' or one of the paper's ablations: _utils/objectives; None: the recipe's
-    "datas": ["openwebtext"],  # 'openwebtext', 'wikipedia', 'bookcorpus', 'docs', or paths of text files
+    "datas": ["openwebtext"],  # 'openwebtext', 'wikipedia', 'bookcorpus', 'prose', or paths of text files
     "vocab": "google/electra-small-discriminator",  # a hub tokenizer, a vocab.txt, or the size of one to train
     "masking": "bernoulli",  # each token independently (D1); 'official': a fixed number of positions (F7-F12)
     "electra_mask_style": None,  # True: 85% [MASK], 15% unchanged; False: BERT's; None: the recipe's, True

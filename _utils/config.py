@@ -132,8 +132,8 @@ def explain_keys(config, script):
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {
     "size": "quickstart",
-    "datas": ["docs"],
-    "vocab": 2000,
+    "datas": ["prose"],
+    "vocab": "prose",
     "base_run_name": "quickstart",
     "adam_bias_correction": True,
 }

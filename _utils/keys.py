@@ -98,9 +98,9 @@ _Upload = Text | Annotated[Callable, Field(description="a function of a path")]
 
 PRETRAIN_KEYS = {
     "quickstart": Key(bool, False, (
-        "True: a small model on documentation that is installed with the requirements, six minutes on two CPU "
-        "cores. Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the "
-        "command line."), heading="What is trained"),
+        "True: a small model on seven books that are part of this repository, minutes on two CPU cores. "
+        "Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the command "
+        "line."), heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (
         "'google': masking and initial weights as in Google's code (masking=official, initial_weights=official). "
         "None: as in electra_pytorch.")),
@@ -117,14 +117,14 @@ PRETRAIN_KEYS = {
         "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is "
         "printed. To resume such a run, set the printed seed.")),
     "datas": Key(list_of(Text, "a list of corpus names or paths"), ["openwebtext"], (
-        "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (documentation in installed packages), or "
-        "paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or "
-        "WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
+        "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'prose' (seven books in this repository, for the "
+        "quickstart), or paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
+        "or WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
         "openwebtext."), heading="Text"),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
-        "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a "
-        "vocabulary of this size. With trained networks: a vocab.txt with words to add to their vocabulary, or a "
-        "number: its size with frequent words of the text.")),
+        "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
+        "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
+        "to add to their vocabulary, or a number: its size with frequent words of the text.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
         "vocab.txt does if it has capital letters.")),

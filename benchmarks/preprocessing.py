@@ -1,6 +1,6 @@
 """From documents to examples, in MB of text per second, compared with the tokenizers library alone on the same lines.
 
-    python -m benchmarks.preprocessing [datas=docs] [vocab=8192] [megabytes=50] [processes=1,2] [rounds=3]
+    python -m benchmarks.preprocessing [datas=prose] [vocab=8192] [megabytes=50] [processes=1,2] [rounds=3]
 
 The library alone uses one thread, as do the tokenization of this repository and one process of the preprocessing. Each
 measurement begins with an empty cache of words. Two ratios are printed: to the library alone, and to the first number
@@ -27,7 +27,7 @@ from benchmarks.report import alternate, median_ratio, parse, processes, seconds
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process, as in the workers
 CPU = torch.device("cpu")
-DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
+DEFAULTS = {"datas": "prose", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
 TYPES = {
     "datas": Text,
     "vocab": PRETRAIN_KEYS["vocab"],

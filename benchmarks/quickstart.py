@@ -21,7 +21,7 @@ from _utils.networks import load_with_head
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunFolder, read_metrics
 from _utils.runs.checkpoints import write_text_atomically
-from _utils.text import embedded_text, load_documents
+from _utils.text import load_documents
 from _utils.training.damaged_text import measure
 
 GROUPS = {
@@ -47,15 +47,14 @@ def results():
     c = complete(pretrain.c.override(["quickstart=True"]))
     folder = RunFolder(c.base_run_name, c.seed).folder
     *_, held_out = read_metrics(folder / "metrics.jsonl", "held_out")
-    documents = load_documents("docs_held_out", "datasets").documents["text"][:]
+    documents = load_documents("prose_held_out", "datasets").documents["text"][:]
     scores, seconds, majority = (defaultdict(lambda: defaultdict(list)) for _ in range(3))
     for name, group in GROUPS.items():
         for row in Runs().of(group):
             scores[name][row["task"]].append(round(score(row), 2))
             seconds[name][row["task"]].append(row["seconds"])
             majority[name][row["task"]] = round(score({"scores": row["baselines"]}), 2)
-    return {"packages": embedded_text.versions(),
-            "unigram_entropy": json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"],
+    return {"unigram_entropy": json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"],
             "held_out": {key: held_out[key] for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc")},
             "damaged_text": {name: measure(*network, documents) for name, network in networks(c).items()},
             "finetuning": scores, "majority": majority["quickstart"], "seconds": seconds}

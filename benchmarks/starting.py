@@ -5,7 +5,7 @@ start.
 
 The corpus comes in two forms: one .txt file with `documents` separated by blank lines, and a folder of `files` with one
 document each.
-Documents are random paragraphs of `text`, by default of the embedded text, about a kilobyte each (OpenWebText: 8
+Documents are random paragraphs of `text`, by default of `prose`, about a kilobyte each (OpenWebText: 8
 million of five kilobytes). The first start reads the text and prepares the documents; the second opens them again, as
 for another vocabulary; the next one finds the examples and needs no documents. Each start is a new process; its memory
 excludes the imports.
@@ -24,7 +24,7 @@ from _utils.keys import Count, Text
 from _utils.text.sources import load_documents
 from benchmarks.report import parse, write_results
 
-DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
+DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "prose", "rounds": 3}
 TYPES = {"documents": Count, "files": Count, "text": Text, "rounds": Count}
 DOCUMENT_LENGTH = 1_000  # characters
 

@@ -31,7 +31,7 @@ def quickstart(c, run):
     c: the completed configuration, whose runs start, ..., end - 1 are seeds.   run: that of the notebook.
     """
     pretrained = load_pretrained(c.pretrained_checkpoint)  # fails before the long work if it is missing
-    tasks = write_sentence_tables(load_documents("docs_held_out", "datasets").documents["text"], TABLES, **ROWS)
+    tasks = write_sentence_tables(load_documents("prose_held_out", "datasets").documents["text"], TABLES, **ROWS)
     networks = {"random weights": write_random_weights(pretrained, "datasets/random_weights"),
                 "quickstart": c.pretrained_checkpoint, "mini": str(SHIPPED)}
     print("The quickstart takes about three minutes on two idle CPU cores.")
@@ -45,7 +45,7 @@ def quickstart(c, run):
     table = pd.DataFrame(table)
     runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
     rows = f"at most {ROWS['n_train']} training rows"
-    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; {rows})")
+    print(f"\nAccuracy, for the last two tables macro F1, in percent ({runs}; {rows})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     save_plot(

@@ -1,8 +1,7 @@
 """Tables of the finetuning quickstart, as custom tasks: real sentences with a mistake, or with something to restore.
 
-The sentences are those of `docs_held_out`, which the quickstart's pretraining does not see; the label follows from what
-was changed.
-Training and dev rows are from different documents.
+The sentences are the plain ones of `prose_held_out`, which the quickstart's pretraining does not see; the label follows
+from what was changed. Training and dev rows are from different documents.
 """
 import random
 from pathlib import Path
@@ -10,22 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from _utils.runs.checkpoints import write_text_atomically
-from _utils.text.damage import change_number, is_long, plain_words, put_in_foreign_word, swap_neighbours
-
-ARTICLES = {"a": "A", "an": "A", "the": "THE"}
-
-
-def swapped(words, rng, others):
-    return _right_or_wrong(words, swap_neighbours(words, rng), rng)
+from _utils.text.damage import change_number, is_long, plain_words, put_in_foreign_word
 
 
 def agreement(words, rng, others):
-    return _right_or_wrong(words, change_number(words, rng), rng)
-
-
-def _right_or_wrong(words, damaged, rng):
-    """(text, label) with either words; None if there are no damaged ones."""
-    label = rng.choice(["right", "wrong"])
+    """(text, label), half of them with the wrong number of a verb; None for a sentence without such a verb."""
+    damaged, label = change_number(words, rng), rng.choice(["right", "wrong"])
     return damaged and (" ".join(words if label == "right" else damaged) + " .", label)
 
 
@@ -42,17 +31,8 @@ def commas(words, rng, others):
     return [word.rstrip(",") for word in words], ["COMMA" if word.endswith(",") else "NONE" for word in words]
 
 
-def articles(words, rng, others):
-    """(words without articles, tag of each: the article before it); None for a sentence without one."""
-    articles_of = [ARTICLES.get(word.lower()) for word in words]
-    before = [article or "NONE" for article in (None, *articles_of)]
-    rows = [(word, tag) for word, article, tag in zip(words, articles_of, before) if not article]
-    return tuple(zip(*rows)) if any(articles_of) else None
-
-
-# Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which word needs
-# something.
-CLASSIFIED, TAGGED = (swapped, agreement), (foreign_word, commas, articles)
+# Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which words.
+CLASSIFIED, TAGGED = (agreement,), (foreign_word, commas)
 
 
 def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):

@@ -8,10 +8,16 @@ import numpy as np
 OTHER_NUMBER = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has"}
 
 
+_WORD = r"(?:[^\W\d_]+(?:['-][^\W\d_]+)*|\d+)"
+_PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})+\.")
+
+
 def plain_words(sentence):
-    """The words of a sentence of 6 to 25 words without its full stop, or None for another length."""
+    """The words of a sentence of 6 to 25 words without its full stop. None for another length, and for sentences with
+    more than words and commas, such as direct speech.
+    """
     words = sentence.removesuffix(".").split()
-    return words if 6 <= len(words) <= 25 else None
+    return words if 6 <= len(words) <= 25 and _PLAIN.fullmatch(sentence) else None
 
 
 def swap_neighbours(words, rng):
@@ -39,12 +45,8 @@ def put_in_foreign_word(words, others, rng):
 
 
 def change_number(words, rng):
-    """The verb with the wrong number: is, are, was, were, has, have.
-
-    None if the sentence does not have exactly one of them.
-    """
-    verbs = [word for word in words if word in OTHER_NUMBER]
-    return _replace_one(words, OTHER_NUMBER.__contains__, OTHER_NUMBER.get, rng) if len(verbs) == 1 else None
+    """A verb with the wrong number: is, are, was, were, has, have. None if the sentence has none of them."""
+    return _replace_one(words, OTHER_NUMBER.__contains__, OTHER_NUMBER.get, rng)
 
 
 def _replace_one(words, may_change, other, rng):

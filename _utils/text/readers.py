@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 from functools import partial
+from pathlib import Path
 
 import huggingface_hub
 import pyarrow
@@ -34,6 +35,11 @@ def cut_text(text):
         end = text.find("\n", start + PIECE - 1, start + PIECE + LONG) + 1 or start + PIECE + LONG
         yield text[start:end]
         start = end
+
+
+# The text of the quickstart, and the tenth of it that no run trains on (prose/README.md).
+PROSE = Path(__file__).with_name("prose")
+EMBEDDED = {"prose": PROSE / "train.txt.xz", "prose_held_out": PROSE / "held_out.txt.xz"}
 
 
 def hub_corpus(name, revision, cache_dir):
@@ -95,7 +101,7 @@ def find_files(pattern):
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
-                        f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.")
+                        f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}.")
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 

@@ -1,5 +1,4 @@
-"""Where the text comes from: corpora on the hub by name, files by path, and `docs`, the text embedded in every
-installation.
+"""Where the text comes from: corpora on the hub by name, files by path, and `prose`, the text in this repository.
 
 `load_documents` turns an entry of `datas` into a Corpus, whose documents are stored in an Arrow file. The name of a
 prepared file has a hash of the content that it was made from, so it is never out of date. Hashes of files and commits
@@ -20,8 +19,8 @@ from _utils.names import HUB_CORPORA
 from _utils.progress import Progress
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import content_key, file_chunks
-from _utils.text import embedded_text
 from _utils.text.readers import (
+    EMBEDDED,
     LONG,
     Continuation,
     cut_text,
@@ -68,11 +67,9 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     if source in HUB_CORPORA:
         version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
         return Corpus(source, lambda: content_key(version), open_documents)
-    if source in embedded_text.HELD_OUT:
-        key = content_key((embedded_text.VERSION, embedded_text.versions()))  # of both parts
-        both = lambda: _stored(embedded_text.documents, source, key, cache_dir)
-        return Corpus(source, lambda: content_key((source, key)), lambda: embedded_text.part_of(both(), source))
-    return _own_files(source, cache_dir, encoding, documents)
+    if source in EMBEDDED:
+        return _own_files(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
+    return _own_files(source, source, cache_dir, encoding, documents)
 
 
 def _stored(read, source, key, cache_dir):
@@ -80,25 +77,25 @@ def _stored(read, source, key, cache_dir):
     return prepared(cache_dir / f"documents_{key}.arrow", lambda file: _write_documents(read(), source, file))
 
 
-def _own_files(source, cache_dir, encoding, documents):
-    """Return the Corpus of the files of a path.
+def _own_files(name, path, cache_dir, encoding, documents):
+    """Return the Corpus of the files of a path, with a name for messages.
 
     Its key is a hash of the options for reading and of formats, sizes and contents of the files.
     """
-    files, options = find_files(source), (_READING_VERSION, encoding, documents)
+    files, options = find_files(path), (_READING_VERSION, encoding, documents)
     record = cache_dir / f"source_{content_key((options, files))}.xxh3"
 
     def hash_content():
-        with reading(source):  # a file that vanished
+        with reading(path):  # a file that vanished
             return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def read():
         for file in files:
             yield from read_file(file, encoding, documents)
         if hash_content() != corpus.key:
-            raise UserError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
+            raise UserError(f"Files of datas={str(name)!r} changed while they were read. Rerun when no program "
                             "writes to them.")
-    corpus = Corpus(source, hash_content, lambda: _stored(read, source, corpus.key, cache_dir))
+    corpus = Corpus(name, hash_content, lambda: _stored(read, name, corpus.key, cache_dir))
     return corpus
 
 

@@ -19,7 +19,7 @@ from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
 from _utils.text.normalization import warn_of_losses
-from _utils.text.readers import cut_text
+from _utils.text.readers import PROSE, cut_text
 from _utils.text.special_tokens import (
     SPECIAL_TOKENS,
     check_special_tokens,
@@ -83,7 +83,8 @@ _EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
     """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a generator and a
-    discriminator), a checkpoint (.pth), a vocabulary size to train on `corpora`, or a hub id.
+    discriminator), a checkpoint (.pth), a vocabulary size to train on `corpora`, `prose` (of the corpus of this name),
+    or a hub id.
 
     cased, strip_accents: of a vocab.txt as in `from_vocab_file`; of a vocabulary that is trained as in
     `train_vocabulary`. They are part of other tokenizers.
@@ -91,6 +92,8 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     """
     if isinstance(vocab, int):
         return _trained_tokenizer(vocab, corpora, Path(cache_dir), cased, strip_accents)
+    if vocab == "prose":
+        return from_vocab_file(PROSE / "vocab.txt", cased, strip_accents)
     if is_vocab_file(vocab):
         return from_vocab_file(vocab, cased, strip_accents)
     if vocab.endswith(".pth"):

@@ -201,10 +201,10 @@ class PretrainingRun:
                   "without it, and without resume=False, to continue.")
 
     def measure_quickstart(self, discriminator):
-        """Print how well it recognizes damage in text that no run of `docs` trains on, and keep the numbers in the
-        run's folder.
+        """Print how well it recognizes damage in text that no run of `prose` trains on, and keep the numbers in
+        the run's folder.
         """
-        documents = load_documents("docs_held_out", "datasets").documents["text"]
+        documents = load_documents("prose_held_out", "datasets").documents["text"]
         scores = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
         write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(scores))
         print(report(scores))

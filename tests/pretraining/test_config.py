@@ -84,7 +84,7 @@ def test_an_override_changes_only_its_key_and_has_the_type_of_the_key(config, ar
 INVALID_PRETRAINING = {
     "sise=base": "'size'", "--steps=100": "'steps'", "steps": "key=value", "size=huge": "'small'",
     "quickstart=1": "True or False", "device=gpu": "'cuda'", "base_run_name=runs/first": "without /",
-    "revisions={'docs': 'main'}": "openwebtext", "vocab=100": "200", "milestones=50,0": "above 0",
+    "revisions={'prose': 'main'}": "openwebtext", "vocab=100": "200", "milestones=50,0": "above 0",
     "steps=1.5": "an integer", "lr=fast": "a number above 0", "max_length=1024": "512",
     "mask_prob=15": "between 0 and 1"}
 INVALID_FINETUNING = {
@@ -134,9 +134,9 @@ DERIVED = {
     "steps=100_000": "warmup_steps=1000", "size=tiny steps=500": "warmup_steps=50",
     "steps=100_000 warmup_steps=7": "warmup_steps=7", "steps=100_000 warmup_steps=.05": "warmup_steps=5000",
     "warmup_steps=0": "warmup_steps=0",
-    "quickstart=True": "size=quickstart datas=docs vocab=2000 base_run_name=quickstart adam_bias_correction=True "
+    "quickstart=True": "size=quickstart datas=prose vocab=prose base_run_name=quickstart adam_bias_correction=True "
                        "schedule=original_linear seed=11081",
-    "quickstart=True size=small": "size=small datas=docs",  # the default, but here the user sets it
+    "quickstart=True size=small": "size=small datas=prose",  # the default, but here the user sets it
     "quickstart=True datas=texts vocab=500 steps=10": "size=quickstart datas=texts vocab=500 steps=10",
 }
 

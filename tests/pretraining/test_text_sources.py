@@ -1,8 +1,6 @@
 """Documents from files of all kinds, their cache, and the embedded text. Hub corpora: robustness/test_hub.py."""
 import bz2
 import gzip
-import importlib.metadata
-import itertools
 import json
 import lzma
 import os
@@ -12,7 +10,7 @@ import pyarrow
 import pytest
 
 from _utils.errors import UserError
-from _utils.text import embedded_text
+from _utils.text import load_tokenizer, text_tokenizer
 from _utils.text.sources import load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
@@ -134,55 +132,16 @@ def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):
         texts_of("text.txt")
 
 
-SOURCE = '''"""Read a table. Each row is a list of numbers (see below), and the first row is a header!
-
->>> read("a.csv")
-[[1, 2]]
-
-It returns `None` if the file is empty. The parameter max_rows is not plain.
-"""
-def read(path):
-    """Read all rows of a file into a list.
-
-    path : string
-        The name of the file to read,
-        or None.
-    """
-'''
-SENTENCES = ["It returns None if the file is empty.", "Read all rows and column 0 of a file into a list.",
-             "The name of the file to read, or None."]
-
-
-def write_sources(folder, n):
-    return [write(folder / f"{i:02}.py", SOURCE.replace("all rows", f"all rows and column {i}")) for i in range(n)]
-
-
-def test_embedded_text_has_one_plain_sentence_per_line_and_none_twice(tmp_path, monkeypatch):
-    files = write_sources(tmp_path, 3)
-    assert embedded_text.sentences_of(files[0]) == SENTENCES
-    monkeypatch.setattr(embedded_text, "source_files", lambda: files)
-    found = []
-    for n in (1, 3):
-        monkeypatch.setattr(embedded_text, "num_cpus", lambda n=n: n)
-        found.append([document.split("\n") for document in embedded_text.documents()])
-    assert found[0] == found[1] and list(map(len, found[0])) == [3, 1, 1]
-
-
-def test_every_tenth_document_of_the_embedded_text_is_held_out(tmp_path, monkeypatch):
-    files = write_sources(tmp_path / "source", 20)
-    monkeypatch.setattr(embedded_text, "source_files", lambda: files)
-    train, held_out = (load_documents(name, tmp_path / "cache") for name in ("docs", "docs_held_out"))
-    assert len(train.documents) == 18 and train.key != held_out.key
-    assert held_out.documents["text"][:] == [f"Read all rows and column {i} of a file into a list." for i in (9, 19)]
-
-
-def test_embedded_text_does_not_depend_on_other_packages(tmp_path, monkeypatch):
-    before = list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()
-    write(tmp_path / "another/__init__.py", SOURCE)
-    write(tmp_path / "another-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: another\nVersion: 1.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert importlib.metadata.version("another") == "1.0"
-    assert (list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()) == before
+def test_the_quickstarts_text_is_held_out_in_part_and_its_vocabulary_knows_all_of_it(tmp_path):
+    train, held_out = (load_documents(name, tmp_path, encoding="latin-1").documents["text"][:]  # not that of own files
+                       for name in ("prose", "prose_held_out"))
+    assert 9 * len(held_out) <= len(train) < 10 * len(held_out)
+    known, new = ({line for document in part for line in document.split("\n")} for part in (train, held_out))
+    assert len(new) > 7000 and not known & new
+    hf_tokenizer = load_tokenizer("prose")
+    tokenizer = text_tokenizer(hf_tokenizer)
+    for encoding in tokenizer.encode_batch_fast(train[::10] + held_out):
+        assert hf_tokenizer.unk_token_id not in encoding.ids
 
 
 @pytest.mark.parametrize("name, encoding", [("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"),

@@ -41,7 +41,7 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
 
 
 def test_second_compiled_run_compiles_nothing(repo, tmp_path):
-    settings = "size=tiny datas=docs vocab=2000 steps=3 warmup_steps=1 compile=True device=cpu logger=None".split()
+    settings = "size=tiny datas=prose vocab=prose steps=3 warmup_steps=1 compile=True device=cpu logger=None".split()
     environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
     kept, losses = [], []
     for name in ("first", "second"):

@@ -30,16 +30,13 @@ RESULT = {
 }
 
 
-# It runs in a temporary folder, with a part of the corpus `docs` and empty files for plots.
+# It runs in a temporary folder, with empty files for plots.
 PREPARE = """import os, sys
 sys.path[:0] = [{repo!r}, {repo!r} + "/tests/support"]
 os.chdir({folder!r})
 from matplotlib.figure import Figure
 from script_server import save_empty_file
-from _utils.text import embedded_text
 Figure.savefig = save_empty_file
-files = list(embedded_text.source_files())[::18]
-embedded_text.source_files = lambda: files
 from _utils.finetuning import quickstart
 quickstart.ROWS, quickstart.SETTINGS = {{"n_train": 32, "n_dev": 16}}, {{"lr": 1e-3, "epochs": 1}}
 """

@@ -3,6 +3,8 @@
 # DATA: a folder with wikipedia/ and novels/ (text), blimp/ and glue/. Seeds of pretraining: 1 2 3 by default; tables need all three.
 # Rerun the same command to resume. Texts are written to datasets/continued/, scores to checkpoints/glue/scores.jsonl, and the other files
 # of this folder to checkpoints/continued/.
+# The documentation and its tables (docs.txt, docs_test.txt, wikipedia_for_docs.txt, packages.csv, agreement.csv) came from the docstrings
+# of installed packages, which differ between versions. They are no longer generated: put your own texts there.
 set -euo pipefail
 data=$(realpath "$1")
 seeds=${*:2}

@@ -2,6 +2,7 @@
 # The measurement of new tokens in docs/log.md: benchmarks/results/new_tokens/run.sh DATA [SEED ...]
 # DATA: a folder with wikipedia/ and novels/ (text) and glue/. Seeds of pretraining: 1 by default.
 # Rerun the same command to resume. Texts are written to datasets/continued/, scores to checkpoints/glue/scores.jsonl.
+# The documentation and its tables are no longer generated: benchmarks/results/continued/run.sh
 set -euo pipefail
 data=$(realpath "$1")
 seeds=${*:2}

@@ -183,8 +183,8 @@ def _table_of(texts, task):
     if isinstance(rows, pd.DataFrame):
         table = task.with_texts(Table("texts", rows.astype(object).set_axis(_places(rows)), {}))
         columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
-        check_columns(table, columns, f"Pass the {'column' if len(columns) == 1 else 'columns'} "
-                                      f"{', '.join(map(repr, columns))}, or a list of texts.")
+        known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
+        check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")
         return table, columns
     if len(names) == 1:
         rows = [[text] for text in rows]

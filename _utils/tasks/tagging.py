@@ -265,10 +265,10 @@ def write_words(path, sentences, tags):
 
 
 def _check_sentences(table, text, definition):
-    """UserError for CoNLL columns without empty lines, or whose column of words numbers them instead."""
-    words = table.rows[text].explode()
-    if len(table.rows) == 1:
-        raise UserError(f"{table.source} has one sentence of {len(words):,} words, because it has no empty line. "
+    """UserError for CoNLL columns of one sentence, or of sentences of one word, or whose first column numbers words."""
+    words, n = table.rows[text].explode(), len(table.rows)
+    if n in (1, len(words)):
+        raise UserError(f"{table.source} has {n:,} sentences and {len(words):,} words, so its lines are not words. "
                         f"{TEXTS_ADVICE}")
     if definition["text"] is None and words.str.fullmatch(r"\d+([-.]\d+)?").mean() > .9:
         raise UserError(f"{table.source}: the first column has numbers, such as {words.iloc[0]}, instead of words. Set "

@@ -68,25 +68,23 @@ def test_predict_reads_pairs_by_name(start):
 
 SQUAD = {"id": "a", "context": "Anna left Oslo.", "question": "Who left?",
          "answers": {"text": ["Anna"], "answer_start": [0]}}
-ROWS = {  # kind: (training rows, rows without a text, more keys)
-    "classification": ([("a", "x"), ("b", "y")], [("", "x"), (" ", "y")], {}),
-    "regression": ([("a", 1.5), ("b", 2.)], [("", 1.), (" ", 2.5)], {}),
-    "multilabel": ([("a", ["x"]), ("b", ["y"])], [("", ["x"]), (" ", [])], {}),
-    "tagging": ([(["a", "b"], ["B-X", "O"]), (["b"], ["O"])], [([], []), ("", "")], {}),
-    "spans": ([("Anna left", [[0, 4, "PER"]]), ("who left", [])], [("", []), (" ", [])], {}),
+ROWS = {  # kind: (training rows, rows without a text)
+    "classification": ([("a", "x"), ("b", "y")], [("", "x"), (" ", "y")]),
+    "regression": ([("a", 1.5), ("b", 2.)], [("", 1.), (" ", 2.5)]),
+    "multilabel": ([("a", ["x"]), ("b", ["y"])], [("", ["x"]), (" ", [])]),
+    "tagging": ([(["a", "b"], ["B-X", "O"]), (["b"], ["O"])], [([], []), ("", "")]),
+    "spans": ([("Anna left", [[0, 4, "PER"]]), ("who left", [])], [("", []), (" ", [])]),
 }
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("where", [0, 1, 4])
-def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind, where):
+def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     """At the beginning, inside and at the end."""
-    rows, empty, keys = ROWS[kind]
+    rows, empty = ROWS[kind]
     lines = lambda rows: "\n".join(json.dumps(dict(zip(("text", "label"), row))) for row in rows)
     write("train.jsonl", lines(rows * 20))
-    test = rows * 2
-    write("test.jsonl", lines([*test[:where], *empty, *test[where:]]))
-    start(OWN | {"train": "train.jsonl", "test": "test.jsonl", "kind": kind, **keys})
+    write("test.jsonl", lines([*empty, *rows, *empty, *rows, *empty]))
+    start(OWN | {"train": "train.jsonl", "test": "test.jsonl", "kind": kind})
     [row] = Runs()
     metric = next(iter(row["scores"]["test"]))
     assert row["scores"]["test"].keys() == row["scores"]["validation"].keys() and metric in row["baselines"]["test"]

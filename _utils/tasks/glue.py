@@ -17,9 +17,10 @@ HUB_GLUE = "nyu-mll/glue"
 
 
 def _task(name, title, texts, labels=(), **fields):
-    """A Task of GLUE."""
+    """A Task of GLUE. Names in the key `tasks` are those in GLUE_TEST_FILES."""
     kind = Regression if fields.get("score_range") else Task
-    return kind(name, title, texts, labels, test_files=GLUE_TEST_FILES[name], **fields)
+    files = GLUE_TEST_FILES.get(name, {"test": f"{title}.tsv"})
+    return kind(name, title, texts, labels, test_files=files, **fields)
 
 
 _PAIR = ("sentence1", "sentence2")

@@ -1,6 +1,7 @@
 """Finetuned networks: the best epoch, checkpoints, and predictions."""
 import copy
 import sys
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
-from _utils.errors import UserError
+from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
@@ -143,18 +144,15 @@ class FinetunedModel:
     def predict(self, texts):
         """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
 
+        Or for a table: a DataFrame, a dictionary of columns, or a list of dictionaries. Its columns of the texts have
+        the names of the training file, or of `task.texts`.
         Sentences are lists of words, or strings with spaces between the words.
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
+        UserError for an empty list, other columns, and what is not a text.
         """
-        names = self.task.texts
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        rows = [[text] for text in texts] if len(names) == 1 else texts
-        if any(isinstance(row, str) or len(row) != len(names) for row in rows):
-            raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
-                            f"{[names]!r:.100}.")
-        places = [f"row {i}" for i in range(len(rows))]
-        table = Table("texts", pd.DataFrame(rows, places, names, dtype=object), {})
-        predictions = self.predict_table(table, names)
+        table, columns = _table_of(texts, self.task)
+        predictions = self.predict_table(table, columns)
+        texts = table.rows[columns[0]].tolist()
         return predictions._replace(labels=self.task.labels_of_texts(texts, predictions.labels))
 
     def predict_table(self, table, columns):
@@ -174,6 +172,47 @@ class FinetunedModel:
                 if_unknown="The model was trained on other texts.", many=.3):
             print(f"{self.task.title}: {notice}", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
+
+
+def _table_of(texts, task):
+    """(Table, its columns of texts) of what `FinetunedModel.predict` accepts."""
+    names, in_files = list(task.texts), list(task.columns_in_files[:-1])
+    rows = _rows_of(texts, [in_files, names])
+    if not len(rows):
+        raise UserError("The list of texts to predict is empty. Pass at least one text.")
+    if isinstance(rows, pd.DataFrame):
+        table = task.with_texts(Table("texts", rows.astype(object).set_axis(_places(rows)), {}))
+        columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
+        known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
+        check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")
+        return table, columns
+    if len(names) == 1:
+        rows = [[text] for text in rows]
+    if any(isinstance(row, str) or not hasattr(row, "__len__") or len(row) != len(names) for row in rows):
+        raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
+                        f"{[names]!r:.100}.")
+    return Table("texts", pd.DataFrame(rows, _places(rows), names, dtype=object), {}), names
+
+
+def _rows_of(texts, names):
+    """A list of texts or tuples, or a DataFrame of rows with names. names: lists of possible columns of the texts."""
+    if isinstance(texts, pd.DataFrame):
+        return texts.rename(columns=str)
+    if isinstance(texts, pd.Series) and any({*columns} <= {*texts.index} for columns in names):  # a row of a DataFrame
+        texts = dict(texts)
+    if isinstance(texts, Mapping):
+        is_row = any(isinstance(texts.get(column), str) for columns in names for column in columns)
+        with as_user_error("The columns of the texts to predict are not a table ({error}). Pass lists of equal length.",
+                           ValueError):
+            return pd.DataFrame([texts] if is_row else dict(texts))
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        texts = [texts]
+    rows = list(texts)
+    return pd.DataFrame(rows) if rows and all(isinstance(row, Mapping) for row in rows) else rows
+
+
+def _places(rows):
+    return [f"row {i}" for i in range(len(rows))]
 
 
 load = FinetunedModel

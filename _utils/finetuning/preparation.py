@@ -174,5 +174,7 @@ def chosen_runs(c, runs, planned=()):
 
 def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
-    result = f"{task_of(record).title}, run {record['run']}, seed {record['seed']}: {format_scores(record)} ({status})"
+    task = task_of(record)
+    status = ", ".join(filter(None, (status, task.remark())))
+    result = f"{task.title}, run {record['run']}, seed {record['seed']}: {format_scores(record)} ({status})"
     processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

@@ -196,6 +196,8 @@ def report(runs):
     strides = {task_of(record).title: record["settings"].get("window_stride") for record in runs}
     if windows := [f"{title} (every {stride} tokens)" for title, stride in strides.items() if stride]:
         parts.append(f"Texts that are too long are predicted as the mean of windows: {', '.join(windows)}")
+    parts += [f"{record['task']}, run {record['run']} (the best): {remark}" for record in best
+              if (remark := task_of(record).remark())]
     parts += notices_of_runs(runs)
     parts += [text for record in best if task_of(record).reports_classes for text in class_tables(record)]
     if synthetic := synthetic_titles(runs):

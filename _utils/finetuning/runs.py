@@ -124,9 +124,9 @@ def add_run(record):
 
 def with_evaluations(record, evaluations):
     """A record with {split: `Task.evaluation`}, in place of those of a test file."""
-    for part in "scores baselines notices classes confusion".split():
+    for part in "scores baselines notices classes confusion thresholds".split():
         dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
-        record = record | {part: dev | {split: values[part] for split, values in evaluations.items()}}
+        record = record | {part: dev | {split: values[part] for split, values in evaluations.items() if part in values}}
     return record
 
 

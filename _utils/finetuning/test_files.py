@@ -24,7 +24,8 @@ def score_test_files(c, tables):
                 continue
             if key:
                 outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
-                evaluations["test"] = data.test_task.evaluation(outputs, data.splits["test"]["label"][:])
+                task = data.test_task.of_runs([record])
+                evaluations["test"] = task.evaluation(outputs, data.splits["test"]["label"][:])
             add_run({**with_evaluations(record, evaluations), "test_table": key})
 
 
@@ -37,7 +38,7 @@ def write_test_files(c, tables, predict_test):
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
     for name, runs in chosen_runs(c, Runs()).items():
-        data, task = tables[name], tables[name].task
+        data, task = tables[name], tables[name].task.of_runs(runs)
         models = [load(path_of(record), c.device, c.precision) for record in runs]
         dev_scores = ", ".join(f"{name} run {record['run']} (dev {score(record):.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):

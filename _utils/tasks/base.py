@@ -29,7 +29,7 @@ from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.table_files import read_table
-from _utils.tasks.tables import as_label, numbers_in, shortened, write_rows
+from _utils.tasks.tables import are_whole, as_label, numbers_in, shortened, write_rows
 
 
 class Predictions(NamedTuple):
@@ -51,6 +51,8 @@ class Task(Description):
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
     has_label_columns: ClassVar[bool] = False  # whether each label may have a column of 1 or 0
+    unsaved: ClassVar[set] = {"test_files"}  # fields that runs do not share
+    empty_is_label: ClassVar[bool] = False  # whether an empty list is a label
     unused: ClassVar[tuple] = ()  # keys of the dictionary of a custom task (definition.py) that do not apply
     metric_functions: ClassVar[dict] = {
         "accuracy": scikit.accuracy_score, "macro_f1": partial(scikit.f1_score, average="macro", zero_division=0),
@@ -65,7 +67,7 @@ class Task(Description):
         """{field: value} of a custom task that are not defaults, without files, as JSON; None for GLUE's tasks."""
         if not self.is_own:
             return None
-        fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
+        fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude=self.unsaved)
         return fields | {"kind": self.kind}
 
     # Tables
@@ -92,7 +94,12 @@ class Task(Description):
         """{field: value} that follow from labels, {split: Series of strings}. UserError for those that do not fit."""
         names = custom_tables.class_names(labels["train"], definition)
         custom_tables.check_share_of_classes(labels["train"], names, definition)
-        return custom_tables.class_fields(definition, names, labels["train"])
+        return custom_tables.class_fields(definition, names)
+
+    # (definition, training rows) -> the Task with what follows from these rows
+    fitted = custom_tables.fitted
+    # (labels of the training rows) -> weights of the classes
+    balanced_weights = custom_tables.balanced_weights
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -131,8 +138,11 @@ class Task(Description):
 
     @property
     def label_ids(self):
-        """{label: id}, in both spellings."""
-        return {label: i for labels in (self.labels, self.written_labels) for i, label in enumerate(labels)}
+        """{label: id}, in all spellings."""
+        spellings = [self.labels, self.written_labels]
+        if are_whole(self.labels):
+            spellings.append([f"{label}.0" for label in self.labels])
+        return {label: i for labels in spellings for i, label in enumerate(labels)}
 
     def unlabelled(self, rows):
         """Labels for the rows of a test set without labels."""
@@ -306,6 +316,13 @@ class Task(Description):
         return {"scores": self.score(outputs, labels), "baselines": self.score(self.constant(labels), labels),
                 "notices": self.notice(outputs, labels), "classes": self.classes(outputs, labels),
                 "confusion": self.confusion(outputs, labels)}
+
+    def of_runs(self, records):
+        """The Task with what these runs determined, whose mean it is."""
+        return self
+
+    def remark(self):
+        """What a run determined, as text for its results, or None."""
 
     # Files of predictions
 

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import datasets
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from sklearn.metrics import accuracy_score
@@ -15,7 +16,7 @@ from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import columns_of, labels_by_split
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.tables import as_label, labels_in, shortened
+from _utils.tasks.tables import as_label, shortened, without_fraction
 
 _PAIR = Task("pair", "pair", ("text", "choice"))
 
@@ -52,18 +53,17 @@ class Choices(Task):
         """As `Task.labels_of`.
 
         A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0.
+        UserError if that is ambiguous.
         """
-        [label], choices = columns, definition["choices"]
-        n, labels = len(choices), set(labels_in(tables["train"], label).map(as_label))
-        spellings = range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]
-        for names in (tuple(map(str, positions)) for positions in spellings):
-            if labels <= set(names):
-                return label, labels_by_split(tables, label), [], {"labels": names}
-        notices = []
-        if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
+        [label], choices, notices = columns, definition["choices"], []
+        first = definition["first_choice"]
+        if first is None:
+            first = _reading(tables, label, choices, definition)
+        if first == "text":
             notices = ["labels are read as the texts of choices"]
             tables |= {split: _with_positions(table, label, choices) for split, table in tables.items()}
-        return label, labels_by_split(tables, label), notices, {"labels": tuple(map(str, range(n)))}
+        names = _spellings(len(choices)).get(first) or _spellings(len(choices))[0]
+        return label, labels_by_split(tables, label), notices, {"labels": names}
 
     @classmethod
     def fields_of(cls, definition, labels):
@@ -164,19 +164,53 @@ def _with_items(table, column, n):
     return table._replace(rows=table.rows.assign(**items), problems=problems | table.problems)
 
 
+def _spellings(n):
+    """{label of the first choice: labels of n choices}."""
+    positions = {first: tuple(map(str, range(first, first + n))) for first in (0, 1)}
+    return positions | {letters[0]: tuple(letters[:n]) for letters in (string.ascii_uppercase, string.ascii_lowercase)}
+
+
+def _reading(tables, label, choices, definition):
+    """The label of the first choice, or "text", by which most labels of the training and dev rows are choices.
+
+    UserError if it is not the only one, unless all of them mean the same.
+    """
+    rows = pd.concat([table.rows for split, table in tables.items() if split != "test"], ignore_index=True)
+    labels = rows[label].map(as_label)
+    numbers = labels.map(without_fraction)
+    found = {first: numbers.map({name: i for i, name in enumerate(names)})
+             for first, names in _spellings(len(choices)).items()}
+    found = pd.DataFrame(found | {"text": _positions_of_texts(rows, label, choices)}, dtype=float)
+    best = found.columns[found.notna().sum() == found.notna().sum().max()]
+    others = [first for first in best if not found[first].equals(found[best[0]])]
+    if others and found[best[0]].notna().any():
+        readings = [best[0], *others]
+        raise UserError(f"{definition['train']}: the labels {shortened(sorted(labels.unique()))} of {len(choices)} "
+                        f"choices may be {' or '.join(map(_MEANING.get, readings))}. Set 'first_choice' of the task "
+                        f"{definition['name']!r} to {' or '.join(map(repr, readings))}.")
+    return best[0]
+
+
+_MEANING = {0: "positions from 0", 1: "positions from 1", "A": "letters", "a": "letters", "text": "texts of choices"}
+
+
+def _positions_of_texts(rows, label, choices):
+    """The position of the only choice whose text is the label of each row of a DataFrame; NaN if there is none."""
+    texts = rows[[*choices, label]].map(as_label)
+    are_equal = texts[choices].eq(texts[label], axis=0)
+    return are_equal.to_numpy().argmax(1) + pd.Series(0., rows.index).where(are_equal.sum(axis=1) == 1)
+
+
 def _with_positions(table, label, choices):
     """The Table with the position of the choice that is the label of each row, as a string.
 
     A test file may have no labels.
     """
-    labels = table.rows[label]
-    are_equal = table.rows[choices].eq(labels, axis=0)
-    has_one = are_equal.sum(axis=1) == 1
-    others = labels[~has_one & ~labels.map(as_label).isin(["", "-1"])]
+    labels, positions = table.rows[label], _positions_of_texts(table.rows, label, choices)
+    others = labels[positions.isna() & (labels.map(as_label) != "")]
     problems = {place: f"the column {label!r} contains {cell!r:.60}, which is not exactly one of the choices"
                 for place, cell in others.items()}
-    positions = are_equal.set_axis(range(len(choices)), axis=1).idxmax(axis=1).astype(str)
-    rows = table.rows.assign(**{label: labels.where(~has_one, positions)})
+    rows = table.rows.assign(**{label: labels.where(positions.isna(), positions.map(as_label))})
     return table._replace(rows=rows, problems=problems | table.problems)
 
 

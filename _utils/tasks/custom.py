@@ -7,7 +7,7 @@ from _utils.tasks.custom_tables import columns_of
 from _utils.tasks.definition import KEYS_OF_KINDS, files_of
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.spans import is_nested
-from _utils.tasks.tables import as_label, items, labels_in, numbers_in
+from _utils.tasks.tables import LOCAL_NUMBER, as_label, items, labels_in, numbers_in
 
 _QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
@@ -47,7 +47,7 @@ def kind_of(table, texts, columns, separator):
     Several columns are several labels. Character spans are tags, and so are lists if they are as long as the lists of
     words; other lists are several labels. Numbers are scores if some have a fraction; if less than a tenth of the
     labels are not numbers, their rows are malformed. Strings with the separator are several labels, and anything else
-    is a class. UserError if the kind depends on at most one row in twenty.
+    is a class. UserError if the kind depends on at most one row in twenty, or on the meaning of a comma in numbers.
     """
     if len(columns) > 1:
         return "multilabel", ""
@@ -56,6 +56,7 @@ def kind_of(table, texts, columns, separator):
     are_lists = lambda cells: cells.map(lambda cell: isinstance(cell, list)).astype(bool)
     n_items = lambda cells: cells.map(items).astype(object).str.len()
     is_span, is_list, numbers = labels.map(is_nested).astype(bool), are_lists(labels), numbers_in(strings)
+    _check_numbers(table, strings, separator)
     are_as_long = (n_items(words) == n_items(labels)).mean() > .5
     kind_of_lists = "tagging" if are_lists(words).any() or are_as_long else "multilabel"
     for kind, is_reason, what in (
@@ -66,6 +67,17 @@ def kind_of(table, texts, columns, separator):
         if is_reason.any():
             return kind, _reason(table, labels, is_reason, what, kind)
     return "classification", ""
+
+
+def _check_numbers(table, labels, separator):
+    """UserError for labels that look like numbers with a decimal comma or with separators of thousands."""
+    is_local = labels.str.fullmatch(LOCAL_NUMBER)
+    if separator != "," and is_local.any() and (is_local | numbers_in(labels).notna()).mean() > .9:
+        place = is_local.idxmax()
+        raise UserError(f"{table.source}: labels such as {labels[place]!r} in {place} may be numbers with a decimal "
+                        "comma or with separators of thousands, classes, or several labels. Write numbers as 1234.5, "
+                        "or set 'kind' to 'regression' (which reads decimal commas), 'classification', or 'multilabel' "
+                        "(with 'separator': ',').")
 
 
 def _reason(table, labels, is_reason, what, kind):

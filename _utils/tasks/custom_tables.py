@@ -1,12 +1,25 @@
 """The tables of a custom task: its columns, labels and classes, the dev set, and warnings."""
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.errors import UserError, as_user_error
-from _utils.tasks.table_files import is_conll
-from _utils.tasks.tables import TaskData, as_label, check_columns, labels_in, numbers_in, shortened, to_dataset
+from _utils.tasks.definition import is_conll
+from _utils.tasks.tables import (
+    TaskData,
+    are_whole,
+    as_label,
+    check_columns,
+    labels_in,
+    numbers_in,
+    shortened,
+    to_dataset,
+    without_fraction,
+)
 
+_HEADER = " A .csv or .tsv file begins with a header; if a line is a word with its tag, let the name end with .conll."
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 
 
@@ -22,32 +35,41 @@ def load(kind, definition, tables, reason):
         raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns, but the kind "
                         f"{kind.kind!r} has one. Set it to one column, or 'kind' to 'multilabel'.")
     tables |= {split: with_labels(table, columns) for split, table in tables.items()}
+    _check_lists(tables["train"], columns)
+    is_labelled, of_test = _has_labels(tables, columns, kind) if "test" in tables else (False, [])
+    if "test" in tables and not is_labelled:
+        tables["test"] = without_labels(tables["test"], columns)
     label, labels, notices, fields = kind.labels_of(tables, texts, columns, definition)
-    if set(labels.get("test", ())) <= {"-1", "[]"}:  # as in the test sets of the hub
-        labels.pop("test", None)
     fields = kind.fields_of(definition, labels) | fields
     of_all = fields_of_all(kind, definition, tables, fields.get("labels", ()))
     task = kind(**of_all, **fields, texts=kind.text_names(texts), file_columns=(*texts, label))
-    notices, tasks = [f"{kind.kind}{reason}, {task.describe()}", *notices], dict.fromkeys(tables, task)
-    if "test" in labels:
-        tasks["test"], unknown = task.with_test_labels(labels["test"])
-        notices += unknown
-    splits = {}
-    for split, table in tables.items():
-        columns = dict(zip(task.texts, texts))
-        if split in labels:
-            columns["label"] = label
-        if split == "train" and definition["groups"]:
-            columns["group"] = definition["groups"]
-        splits[split] = to_dataset(table, columns, tasks[split], split, notices)
-    if "validation" not in tables:
-        splits |= split_rows(splits["train"], task, definition["dev"])
-        if not splits["validation"]:
-            raise UserError(f"{definition['train']} has too few rows for a dev set. Add rows, or set 'dev' of "
-                            f"{task.name!r} to a file.")
-    labelled = {split: rows for split, rows in splits.items() if split in ("train", "validation", *labels)}
-    notices += _shared_texts(labelled, task) + task.label_notices(labelled)
-    return TaskData(task, splits, {}, notices, tasks["test"] if "test" in labels else None)
+    columns = dict(zip(task.texts, texts))
+    splits = _training_splits(tables, columns | {"label": label}, task, definition, notices)
+    task, test_task = task.fitted(definition, splits["train"]), None
+    if is_labelled:
+        test_task, unknown = task.with_test_labels(labels["test"])
+        columns, of_test = columns | {"label": label}, of_test + unknown
+    if "test" in tables:
+        splits["test"] = to_dataset(tables["test"], columns, test_task or task, "test", notices)
+    labelled = {split: rows for split, rows in splits.items() if split != "test" or test_task}
+    notices += of_test + _shared_texts(labelled, task) + task.label_notices(labelled)
+    return TaskData(task, splits, {}, [f"{kind.kind}{reason}, {task.describe()}", *notices], test_task)
+
+
+def _training_splits(tables, columns, task, definition, notices):
+    """{"train", "validation"}: Datasets. Appends messages to notices; UserError if there is no dev set.
+
+    columns: of the texts and the label, as for `to_dataset`.
+    """
+    groups = {"group": definition["groups"]} if definition["groups"] else {}
+    train = to_dataset(tables["train"], columns | groups, task, "train", notices)
+    if "validation" in tables:
+        return {"train": train, "validation": to_dataset(tables["validation"], columns, task, "validation", notices)}
+    splits = split_rows(train, task, definition["dev"])
+    if not splits["validation"]:
+        raise UserError(f"{definition['train']} has too few rows for a dev set. Add rows, or set 'dev' of "
+                        f"{task.name!r} to a file.")
+    return splits
 
 
 def columns_of(definition, tables):
@@ -64,7 +86,8 @@ def columns_of(definition, tables):
     keys = ["'text'", "'label'", *(repr(key) for key in ("choices", "groups") if definition[key])]
     required = {"train": [*label, *of_all, *groups], "validation": [*label, *of_all], "test": of_all}
     for split, table in tables.items():
-        check_columns(table, required[split], f"Set {' and '.join(keys)} of the task {name!r} to columns of its files.")
+        check_columns(table, required[split], f"Set {' and '.join(keys)} of the task {name!r} to columns of its files."
+                                              f"{_HEADER * table.source.lower().endswith(('.csv', '.tsv'))}")
     if definition["text"] is None and len(texts) != 1:
         raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task {name!r} "
                         "to the column of the text, or to a list of two.")
@@ -75,7 +98,37 @@ def with_labels(table, columns):
     """The Table with empty labels if it lacks some of their columns, as a test file may."""
     if {*columns} <= {*table.rows}:
         return table
+    return without_labels(table, columns)
+
+
+def without_labels(table, columns):
+    """The Table with empty labels."""
     return table._replace(rows=table.rows.assign(**dict.fromkeys(columns, "")))
+
+
+def _has_labels(tables, columns, kind):
+    """(whether a test file has labels, [notice]). Empty ones are none, and neither is -1, as on the hub, unless the
+    training file has it.
+    """
+    def labels_of(split):
+        cells = tables[split].rows[columns].to_numpy().ravel()
+        return {as_label(item) for cell in cells for item in (cell or [cell] if isinstance(cell, list) else [cell])}
+    missing, trained, found = {"-1", "-1.0"}, labels_of("train"), labels_of("test") - {""}
+    are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
+    notices = [f"all labels of {tables['test'].source} are -1, {are_known}"] if found and found <= missing else []
+    return not found <= missing - trained | (set() if kind.empty_is_label else {"[]"}), notices
+
+
+def _check_lists(table, columns):
+    """UserError for lists of numbers with a fraction, which are neither labels nor tags."""
+    has_fraction = lambda cell: isinstance(cell, list) and any(isinstance(item, float) and item % 1 for item in cell)
+    for name, cells in table.rows[columns].items():
+        are_numbers = cells.map(has_fraction)
+        if are_numbers.mean() > .5:
+            place = are_numbers.idxmax()
+            raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} in "
+                            f"{place}. A task predicts one number for each text: write a column for each, and make a "
+                            "task of each.")
 
 
 def labels_by_split(tables, column):
@@ -96,7 +149,10 @@ def class_names(labels, definition):
 
     UserError for fewer than two.
     """
-    names = sorted(set(labels))
+    names = set(labels)
+    if are_whole(names):
+        names = set(map(without_fraction, names))
+    names = sorted(names)
     if numbers_in(names).notna().all():
         names.sort(key=float)
     if len(names) < 2:
@@ -114,23 +170,34 @@ def check_share_of_classes(labels, names, definition):
                         "they are numbers to predict.")
 
 
-def class_fields(definition, names, labels):
-    """{"labels", "class_weights", "positive"} of a Task.
+def class_fields(definition, names):
+    """{"labels", "class_weights", "positive"} of a Task. names: of the classes.
 
-    names: of the classes.   labels: Series of the training labels.
-    class_weights: the weight of each class in the loss: inversely proportional to its rows ("balanced"; a tag without
-    training rows counts as one of one row), or as given, 1 by default.
+    class_weights: the weight of each class in the loss, 1 by default. Balanced ones follow from the training rows
+    (`Task.fitted`).
     """
     weights, positive = definition["class_weights"] or {}, definition["positive"]
-    if weights == "balanced":
-        counts = labels.value_counts().reindex(names, fill_value=1)
-        weights = dict(counts.sum() / (len(names) * counts))
+    weights = {} if weights == "balanced" else weights
     for key, value in [("positive", positive), *(("class_weights", label) for label in weights)]:
         if value not in (None, *names):
             raise UserError(f"{key}={value!r} of the task {definition['name']!r} is not one of its labels "
                             f"{shortened(names)}.")
     weights = tuple(float(weights.get(label, 1)) for label in names if weights)
     return {"labels": names, "class_weights": weights, "positive": positive}
+
+
+def fitted(task, definition, rows):
+    """A custom Task with what follows from its training rows, a Dataset: balanced weights of the classes."""
+    is_balanced = definition["class_weights"] == "balanced"
+    return replace(task, class_weights=task.balanced_weights(rows["label"][:])) if is_balanced else task
+
+
+def balanced_weights(task, labels):
+    """Weights of the classes, inversely proportional to their training rows (of tags: words), of which each counts as
+    having at least one.
+    """
+    counts = pd.Series(labels).explode().value_counts().reindex(range(len(task.labels))).fillna(1)
+    return tuple((counts.sum() / (len(counts) * counts)).tolist())
 
 
 def metrics_of(kind, definition, labels):

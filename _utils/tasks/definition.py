@@ -18,6 +18,8 @@ from _utils.names import check_file
 from _utils.tasks.description import GLUE_TEST_FILES
 
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
+TEXTS_ADVICE = ("In .txt, .conll and .bio files a line has a word and its tag, and an empty line ends each sentence. "
+                "Write texts with a label to a .csv or .tsv file with a header, such as text<TAB>label.")
 SEPARATOR = "|"  # between several labels of a text
 # Extensions of files, and their formats.
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON lines", ".parquet": "parquet",
@@ -65,15 +67,16 @@ _Questions = Annotated[dict, Predicate(lambda options: QuestionOptions(**options
     f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]
 _Choices = list_of(_Column, "the column of lists of the choices, or a list of columns with one each")
 _Scheme = Literal["iob2", "bioes"]
+_Threshold = number("a number between 0 and 1", gt=0, lt=1) | Literal["best"]
 # {kind of task: {key that not all kinds have: type}}
 KEYS_OF_KINDS = {
     "classification": {},
     "regression": {},
     "tagging": {"scheme": _Scheme},
     "spans": {"scheme": _Scheme},
-    "multilabel": {},
+    "multilabel": {"threshold": _Threshold},
     "questions": {"questions": _Questions},
-    "choices": {"choices": _Choices},
+    "choices": {"choices": _Choices, "first_choice": Literal[0, 1, "A", "a", "text"]},
 }
 _TAKEN = {*GLUE_TEST_FILES,
           *(Path(file).stem.lower() for files in GLUE_TEST_FILES.values() for file in files.values())}
@@ -114,7 +117,23 @@ def complete_custom_task(definition):
     if task.groups is not None and isinstance(task.dev, str):
         raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
                         f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
+    _check_extensions(task)
     return dict(task)
+
+
+def is_conll(path):
+    """Whether a file has CoNLL columns, by its name."""
+    return FORMATS.get(Path(path).suffix.lower()) == "CoNLL"
+
+
+def _check_extensions(task):
+    """UserError for a file of CoNLL columns for a kind without them, or beside another file."""
+    files = [path for path in (task.train, task.dev, task.test) if isinstance(path, str)]
+    words, others = list(filter(is_conll, files)), [repr(path) for path in files if not is_conll(path)]
+    if task.kind not in (None, "tagging"):
+        others = [f"the kind {task.kind!r}"]
+    if words and others and task.kind != "questions":
+        raise UserError(f"The file {words[0]!r} of the task {task.name!r} does not fit {others[0]}. {TEXTS_ADVICE}")
 
 
 def question_task(name, folder):

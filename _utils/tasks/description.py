@@ -74,9 +74,14 @@ class Description:
         return self.file_columns or (*self.texts, "label")
 
     @property
+    def splits(self):
+        """The splits on the hub."""
+        return "train", *self.devs, *self.test_files
+
+    @property
     def official_rows(self):
-        """{split: rows} of the official tables of GLUE."""
-        return dict(zip(("train", *self.devs, *self.test_files), self.rows))
+        """{split: rows} of the official tables of GLUE; {} if `rows` is not set."""
+        return dict(zip(self.splits, self.rows))
 
     def file(self, split):
         """The file of a split in the GLUE download, where AX has a folder of its own."""

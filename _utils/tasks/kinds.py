@@ -15,8 +15,8 @@ KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, Spans, MultiLab
 
 
 def task_of(record):
-    """The Task of the record of a run, which contains that of a custom task; ValueError if it names or describes no
-    task.
+    """The Task of the record of a run, which contains that of a custom task, with what the run determined; ValueError
+    if it names or describes no task.
 
     The record may come from a stranger.
     """
@@ -29,4 +29,4 @@ def task_of(record):
         task = TypeAdapter(kind).validate_python(fields)  # no value is valid for kind=None
     if task is None or task.name != record["task"]:
         raise ValueError(f"unknown task {record['task']!r:.40}")
-    return task
+    return task.of_runs([record])

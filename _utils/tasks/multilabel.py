@@ -1,13 +1,16 @@
 """Any number of labels for each sentence or pair."""
 import json
+from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import datasets
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 from sklearn.metrics import f1_score
 from torch import nn
+from typing_extensions import TypedDict
 
 from _utils.errors import UserError
 from _utils.tasks.base import Task, kind_of_task
@@ -18,16 +21,30 @@ from _utils.tasks.tables import as_label, ids_of_lists, malformed, shortened
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
+class _OfRun(TypedDict):
+    """What the record of a run has for a threshold that is chosen: {split: threshold}."""
+    thresholds: TypedDict("_Thresholds", {"validation": float})
+
+
 @kind_of_task
 class MultiLabel(Task):
-    """A task with several labels of a text: each is an independent yes or no."""
+    """A task with several labels of a text: each is an independent yes or no.
+
+    threshold: the probability from which a label applies; "best": each run chooses the one with the best first metric
+    on its dev set.   chosen: that of a run.
+    """
     kind: ClassVar[str] = "multilabel"
     one_class: ClassVar[bool] = False
     has_label_columns: ClassVar[bool] = True
+    empty_is_label: ClassVar[bool] = True
     metric_functions: ClassVar[dict] = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))
     problem_type: ClassVar = "multi_label_classification"
+    unsaved: ClassVar[set] = Task.unsaved | {"chosen"}
+
+    threshold: float | Literal["best"] = .5
+    chosen: float | None = None
 
     @classmethod
     def labels_of(cls, tables, texts, columns, definition):
@@ -37,7 +54,15 @@ class MultiLabel(Task):
 
     @classmethod
     def fields_of(cls, definition, labels):
-        return class_fields(definition, class_names(labels["train"], definition), labels["train"])
+        threshold = {"threshold": definition["threshold"]} if definition["threshold"] else {}
+        return class_fields(definition, class_names(labels["train"], definition)) | threshold
+
+    def balanced_weights(self, labels):
+        """The weight of the rows with each label: as much as those without it. Each label counts as having a row, and
+        as missing in one.
+        """
+        n = self.targets(labels).sum(0)
+        return tuple(((len(labels) - n).clip(1) / n.clip(1)).tolist())
 
     def parse_labels(self, cells):
         return ids_of_lists(cells, self.label_ids)
@@ -55,6 +80,10 @@ class MultiLabel(Task):
         counts = labels.explode().value_counts()
         return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
 
+    def describe(self):
+        threshold = "chosen on the dev set" if self.threshold == "best" else self.threshold
+        return f"{super().describe()}; threshold {threshold}"
+
     def loss(self):
         """The mean over the batch and the labels of the binary cross-entropy."""
         return nn.BCEWithLogitsLoss(pos_weight=self.loss_weight())
@@ -64,7 +93,38 @@ class MultiLabel(Task):
 
     def decide(self, outputs):
         """Whether each label applies, (N, C)."""
-        return outputs >= .5
+        return outputs >= self.applied_threshold
+
+    @property
+    def applied_threshold(self):
+        """The threshold as a number. UserError if a run has to choose it."""
+        threshold = self.chosen if self.threshold == "best" else self.threshold
+        if threshold is None:
+            raise UserError(f"The threshold of the task {self.name!r} is that of a run. Take the task from a model: "
+                            "load(...).task.")
+        return threshold
+
+    def of_runs(self, records):
+        if self.threshold != "best" or not records:
+            return self
+        of_each = TypeAdapter(list[_OfRun]).validate_python(records)
+        return replace(self, chosen=float(np.mean([record["thresholds"]["validation"] for record in of_each])))
+
+    def remark(self):
+        return f"threshold {self.applied_threshold:.4g}" + ", the best on the dev set" * (self.threshold == "best")
+
+    def evaluation(self, outputs, labels):
+        """As `Task.evaluation`, with the threshold, which is chosen if no run has chosen it."""
+        task, outputs = self, np.asarray(outputs)
+        if self.threshold == "best" and self.chosen is None:
+            task = replace(self, chosen=self.best_threshold(outputs, labels))
+        return {**super(MultiLabel, task).evaluation(outputs, labels), "thresholds": task.applied_threshold}
+
+    def best_threshold(self, outputs, labels):
+        """The threshold, in hundredths, with the best first metric on a dev set; of equal ones the nearest to 0.5."""
+        targets, metric = self.targets(labels), self.metric_functions[self.metrics[0]]
+        thresholds = sorted(np.arange(1, 100) / 100, key=lambda threshold: abs(threshold - .5))
+        return float(max(thresholds, key=lambda threshold: metric(targets, outputs >= threshold)))
 
     def named(self, decisions):
         return [[self.labels[i] for i in np.flatnonzero(row)] for row in decisions]
@@ -115,7 +175,7 @@ def _with_lists(table, columns, separator):
             place, column = unknown.index[0], unknown.columns[unknown.iloc[0]][0]
             raise UserError(f"{table.source}, {place}: the column {column!r} contains "
                             f"{table.rows.loc[place, column]!r:.60} ({malformed(unknown.index, len(marks))}). With "
-                            "several columns of labels, each cell is 1 or 0 (or True or False).")
+                            "several columns of labels, each cell is 1 or 0 (or True, False, yes or no).")
         lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
@@ -123,12 +183,12 @@ def _with_lists(table, columns, separator):
 def _labels_in_cell(separator, cell):
     """The labels in a cell: a list, or a string with separators."""
     if isinstance(cell, list):
-        return list(map(as_label, cell))
+        return [*filter(None, map(as_label, cell))]
     return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
 
 
 def _mark(cell):
     """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
     text = str(cell).strip().lower()
-    number = {"": 0, "false": 0, "true": 1}.get(text, pd.to_numeric(text, errors="coerce"))
+    number = {"": 0, "false": 0, "no": 0, "true": 1, "yes": 1}.get(text, pd.to_numeric(text, errors="coerce"))
     return number if number in (0, 1) else None

@@ -1,4 +1,5 @@
 """A score of a sentence or pair, as in STS-B."""
+from dataclasses import replace
 from typing import ClassVar
 
 import datasets
@@ -12,7 +13,7 @@ from torch import nn
 from _utils.errors import UserError
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.custom_tables import MIN_ROWS
-from _utils.tasks.tables import numbers_in, shortened
+from _utils.tasks.tables import DECIMAL_COMMA, as_label, labels_in, numbers_in, shortened
 
 
 def _correlation(function):
@@ -23,6 +24,33 @@ def _correlation(function):
 def _r2(targets, scores):
     """The coefficient of determination; 0 for a single row, for which it is undefined."""
     return r2_score(targets, scores) if len(targets) > 1 else 0.
+
+
+def _with_points(tables, column):
+    """[notice] about scores with a decimal comma, which are written with a point in {split: Table}; [] without any.
+
+    UserError if the comma may separate thousands.
+    """
+    written = labels_in(tables["train"], column).map(as_label)
+    with_comma = written[written.str.fullmatch(DECIMAL_COMMA)]
+    if with_comma.empty:
+        return []
+    source, others = tables["train"].source, written[written.str.contains(".", regex=False)]
+    if len(others):
+        raise UserError(f"{source}: the scores have a comma, such as {with_comma.iloc[0]!r} in {with_comma.index[0]}, "
+                        f"and a point, such as {others.iloc[0]!r} in {others.index[0]}. Write all of them as 1234.5.")
+    if with_comma.str.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}").all():
+        raise UserError(f"{source}: the comma of scores such as {with_comma.iloc[0]!r} in {with_comma.index[0]} may be "
+                        "a decimal comma or separate thousands. Write them as 1.234 or 1234.")
+    for split, table in tables.items():
+        scores = table.rows[column].map(_with_point)
+        tables[split] = table._replace(rows=table.rows.assign(**{column: scores}))
+    return [f"scores such as {with_comma.iloc[0]!r} have a decimal comma"]
+
+
+def _with_point(cell):
+    """A number with a decimal comma as one with a point; any other cell as it is."""
+    return cell.replace(",", ".") if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell.strip()) else cell
 
 
 @kind_of_task
@@ -46,13 +74,24 @@ class Regression(Task):
     scale: tuple[float, float] = (0., 1.)
 
     @classmethod
+    def labels_of(cls, tables, texts, columns, definition):
+        """As `Task.labels_of`; decimal commas become points."""
+        notices = _with_points(tables, *columns)
+        label, labels, more, fields = super().labels_of(tables, texts, columns, definition)
+        return label, labels, notices + more, fields
+
+    @classmethod
     def fields_of(cls, definition, labels):
         scores = numbers_in(labels["train"])
-        scores = scores[scores.abs() < np.inf]
-        if scores.nunique() < 2:
-            raise UserError(f"{definition['train']}: regression needs different numbers, but the labels are "
-                            f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
-        return {"scale": (float(scores.mean()), float(scores.std(ddof=0)))}
+        if scores[scores.abs() < np.inf].nunique() < 2:
+            raise UserError(f"{definition['train']}: regression needs different numbers, written as 1234.5, but the "
+                            f"labels are {shortened(sorted({*labels['train']}))}. Set 'label' to the column of the "
+                            "scores.")
+        return {}
+
+    def fitted(self, definition, rows):
+        scores = np.array(rows["label"][:])
+        return replace(self, scale=(float(scores.mean()), float(scores.std()) or 1.))
 
     @classmethod
     def applicable_metrics(cls, labels):

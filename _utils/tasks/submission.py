@@ -11,7 +11,7 @@ from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
 from _utils.tasks.tables import write_rows
 
-SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
+SUBMISSION = {file: (task, split) for task in GLUE if task.rows for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
 

@@ -13,12 +13,13 @@ import json
 import re
 from pathlib import Path
 
+import datasets
 import pandas as pd
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
 from _utils.runs.files import read_json_lines, read_text
-from _utils.tasks.definition import FORMATS
+from _utils.tasks.definition import FORMATS, TEXTS_ADVICE
 from _utils.tasks.tables import Table, malformed, split_words, table_of_cells
 
 _JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "
@@ -99,8 +100,24 @@ def _read_json_lines(path):
 
 def _read_parquet(path):
     with as_user_error(f"{path} is not a readable parquet file ({{error}}). Write it again."):
-        rows = pyarrow.parquet.read_table(path).to_pylist()  # pandas would read lists as arrays
+        table = pyarrow.parquet.read_table(path)
+        rows = table.to_pylist()  # pandas would read lists as arrays
+        # `datasets` stores the names of classes only there
+        has_features = b"huggingface" in (table.schema.metadata or ())
+        features = datasets.Features.from_arrow_schema(table.schema) if has_features else {}
+        rows = [{name: _with_names(features.get(name), value) for name, value in row.items()} for row in rows]
     return _table_of_objects(path, {f"row {number}": row for number, row in enumerate(rows)})
+
+
+def _with_names(feature, value):
+    """A value of a feature of `datasets` with names in place of the ids of classes. -1 means without a class."""
+    if isinstance(feature, datasets.ClassLabel):
+        return feature.names[value] if value in range(feature.num_classes) else value
+    if isinstance(feature, datasets.List | datasets.LargeList) and isinstance(value, list):
+        return [_with_names(feature.feature, item) for item in value]
+    if isinstance(feature, dict) and isinstance(value, dict):
+        return {name: _with_names(feature.get(name), item) for name, item in value.items()}
+    return value
 
 
 def _table_of_objects(path, objects):
@@ -115,16 +132,33 @@ def _read_conll(path):
     sentence, lines = (~is_word).cumsum()[is_word], lines[is_word]
     cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))
     cells = cells[~_are_comments(lines, cells, sentence)]
+    _check_words(path, lines[cells.index], cells)
     n_columns = int(max(cells.str.len().mode(), default=0))
     words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), [*map(str, range(n_columns))])
     if words.problems:
         place, problem = next(iter(words.problems.items()))
         raise UserError(f"{path}, {place}: {problem} ({malformed([*words.problems], len(cells))}). Every word needs "
                         "the same columns, an empty line must end each sentence, and a comment begins with # and "
-                        "stands before a sentence.")
+                        f"stands before a sentence. {TEXTS_ADVICE}")
     rows = words.rows.reset_index(names="place").groupby(sentence[cells.index].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {})
+
+
+def _check_words(path, lines, cells):
+    """UserError for lines that are texts with a label, as in the format of fastText, or JSON instead of words.
+
+    cells: of each line, its columns. Single words may have spaces, as in Vietnamese.
+    """
+    has_spaces = lambda i: cells.map(lambda row: len(row) > i and len(split_words(row[i])) > 1)
+    signs = {"begins with __label__, as in files of fastText": lines.str.startswith("__label__"),
+             "is JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
+             **{f"has several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
+    for sign, has_sign in signs.items():
+        if has_sign.mean() >= .5:
+            place = has_sign.idxmax()
+            raise UserError(f"{path}, {place}: {lines[place]!r:.60} {sign} ({has_sign.sum():,} of {len(lines):,} lines "
+                            f"do). {TEXTS_ADVICE}")
 
 
 def _are_comments(lines, cells, sentence):
@@ -141,8 +175,3 @@ def _are_comments(lines, cells, sentence):
 # {format: path -> Table}
 _READERS = {"csv": _read_csv, "tsv": _read_tsv, "JSON lines": _read_json_lines, "parquet": _read_parquet,
             "CoNLL": _read_conll}
-
-
-def is_conll(path):
-    """Whether a file has CoNLL columns, by its name."""
-    return FORMATS.get(Path(path).suffix.lower()) == "CoNLL"

@@ -15,6 +15,10 @@ from _utils.runs.files import read_text
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
 _SPACES = re.compile(r"[ \t\r\n]+")
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+# Numbers with a decimal comma, or with separators of thousands
+LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
+_WHOLE = re.compile(r"[+-]?\d+(\.0)?")
 
 
 class Table(NamedTuple):
@@ -47,11 +51,26 @@ class TaskData(NamedTuple):
 
 # Cells
 
-def as_label(value):
-    """A label as a string; 1 and 1.0 are the same label."""
+def as_string(value):
+    """A word or label as a string; 1 and 1.0 are the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else str(value)
+
+
+def as_label(value):
+    """A label as a string, without blanks at its ends."""
+    return as_string(value).strip()
+
+
+def are_whole(labels):
+    """Whether strings are whole numbers, which pandas also writes as "1.0"."""
+    return all(_WHOLE.fullmatch(label) for label in labels)
+
+
+def without_fraction(label):
+    """The usual spelling of a whole number."""
+    return label.removesuffix(".0")
 
 
 def numbers_in(labels):
@@ -76,13 +95,15 @@ def items(cell):
     """
     if isinstance(cell, str):
         return split_words(cell)
-    strings = list(map(as_label, cell)) if isinstance(cell, list) else [""]
+    strings = list(map(as_string, cell)) if isinstance(cell, list) else [""]
     return strings if all(map(split_words, strings)) else np.nan
 
 
 def ids_of_lists(lists, ids):
     """A Series of lists of labels as lists of ids; NaN for a list with an unknown label. ids: {label: id}."""
-    ids_of = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
+    def ids_of(labels):
+        labels = list(map(as_label, labels))
+        return [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
     return lists.map(ids_of, na_action="ignore")
 
 

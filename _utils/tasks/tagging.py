@@ -18,6 +18,7 @@ from _utils.errors import UserError
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.custom_tables import class_fields, class_names, load
+from _utils.tasks.definition import TEXTS_ADVICE, is_conll
 from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
 from _utils.tasks.spans import is_nested, spans_of_tags, spans_to_tags, words_in
@@ -46,7 +47,9 @@ class Tagging(Task):
     @classmethod
     def from_files(cls, definition, tables, reason):
         """As `Task.from_files`; the TaskData of Spans if some labels are character spans."""
-        _, [label, *_] = cls.columns_of(definition, tables)
+        [text, *_], [label, *_] = cls.columns_of(definition, tables)
+        if is_conll(definition["train"]):
+            _check_sentences(tables["train"], text, definition)
         has_spans = labels_in(tables["train"], label).map(is_nested).any()
         return load(Spans if has_spans else cls, definition, tables, reason)
 
@@ -77,7 +80,7 @@ class Tagging(Task):
     def fields_of(cls, definition, labels):
         # A word of the dev set may have a tag that is in no training sentence.
         known = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return class_fields(definition, class_names(known, definition), labels["train"])
+        return class_fields(definition, class_names(known, definition))
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -87,7 +90,10 @@ class Tagging(Task):
 
     def with_test_labels(self, labels):
         # Tags that only the test file has are not in the Task itself: the file may change.
-        unknown = [tag for tag in labels.unique() if tag not in self.labels]
+        if labels.empty:
+            raise UserError(f"The test file of the task {self.name!r} has labels, but its texts have no words. Correct "
+                            "it, or leave 'test' out.")
+        unknown = [tag for tag in labels.unique() if tag not in self.label_ids]
         notices = [f"no training or dev sentence has the tags {shortened(unknown)} of the test file, which are never "
                    "predicted"]
         return replace(self, labels=(*self.labels, *unknown)), notices if unknown else []
@@ -152,7 +158,7 @@ class Tagging(Task):
 
     def targets(self, labels):
         """The class ids of all words, (N,)."""
-        return np.concatenate(labels)
+        return np.concatenate(labels).astype(int)  # the array of an empty list has floats
 
     def metric(self, name, targets, decisions, labels):
         if name != "entity_f1":
@@ -207,6 +213,7 @@ class Spans(Tagging):
     row is a string.
     """
     kind: ClassVar[str] = "spans"
+    empty_is_label: ClassVar[bool] = True
     text_feature: ClassVar = datasets.Value("string")
     text_format: ClassVar = "a text"
     suffix: ClassVar[str] = ".tsv"
@@ -255,6 +262,18 @@ def write_words(path, sentences, tags):
         lines += [f"{word}\t{tag}\n" for word, tag in zip(words, tags_of_words, strict=True)]
         lines.append("\n")
     write_text_atomically(path, "".join(lines))
+
+
+def _check_sentences(table, text, definition):
+    """UserError for CoNLL columns of one sentence, or of sentences of one word, or whose first column numbers words."""
+    words, n = table.rows[text].explode(), len(table.rows)
+    if n in (1, len(words)):
+        raise UserError(f"{table.source} has {n:,} sentences and {len(words):,} words, so its lines are not words. "
+                        f"{TEXTS_ADVICE}")
+    if definition["text"] is None and words.str.fullmatch(r"\d+([-.]\d+)?").mean() > .9:
+        raise UserError(f"{table.source}: the first column has numbers, such as {words.iloc[0]}, instead of words. Set "
+                        f"'text' of the task {definition['name']!r} to the column of the words, such as 1, and 'label' "
+                        "to that of the tags.")
 
 
 def _convert(tables, tags, column, convert):

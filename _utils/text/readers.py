@@ -92,7 +92,7 @@ def find_files(pattern):
     if os.path.isfile(pattern):  # its name may contain glob characters
         paths = {str(pattern)}
     else:
-        paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(pattern))}
+        paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(str(pattern)))}
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
         names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
@@ -106,8 +106,15 @@ def find_files(pattern):
 
 
 def _glob(pattern):
-    """Return the paths that a glob matches, except for folders of which it matches files."""
-    paths = [path.rstrip(os.sep) for path in glob.glob(str(pattern), recursive=True)]
+    """Return the paths that a glob matches, except for folders of which it matches files.
+
+    The folders it begins with are not patterns if they exist, and neither are brackets if it matches nothing otherwise.
+    """
+    existing = (path for path in map(str, Path(pattern).parents) if os.path.isdir(path) and pattern.startswith(path))
+    folder = next(existing, "")
+    name = pattern[len(folder):]
+    found = lambda name: glob.glob(glob.escape(folder) + name, recursive=True)
+    paths = [path.rstrip(os.sep) for path in found(name) or found(name.replace("[", "[[]"))]
     return {*paths} - {os.path.dirname(path) for path in paths}
 
 

@@ -80,7 +80,7 @@ def _stored(read, source, key, cache_dir):
 def _own_files(name, path, cache_dir, encoding, documents):
     """Return the Corpus of the files of a path, with a name for messages.
 
-    Its key is a hash of the options for reading and of formats, sizes and contents of the files.
+    Its key is a hash of the options for reading and of formats, compressions, sizes and contents of the files.
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
     record = cache_dir / f"source_{content_key((options, files))}.xxh3"
@@ -100,11 +100,12 @@ def _own_files(name, path, cache_dir, encoding, documents):
 
 
 def _contents(files, encoding):
-    """Yield formats, sizes and contents of files, after their encoding was checked."""
+    """Yield formats, compressions, sizes and contents of files, after their encoding was checked."""
     _check_encoding([path for path in files if format_of(path) != ".parquet"], encoding)
     for path in files:
         with reading(path):
-            yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
+            suffix = os.path.splitext(path)[1].lower()
+            yield f"{format_of(path)} {suffix} {os.stat(path).st_size} ".encode()
             yield from file_chunks(path)
 
 

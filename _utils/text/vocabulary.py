@@ -137,8 +137,21 @@ def read_vocab_file(path):
     """Return the lines of a vocab.txt."""
     advice = "Pass a vocab.txt with one token per line in UTF-8."
     with as_user_error(f"The vocabulary {path} cannot be read ({{error}}). {advice}", (OSError, UnicodeDecodeError)):
-        text = Path(path).read_text(encoding="utf-8-sig")
-    return text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+        content = Path(path).read_bytes()
+        _check_for_sentencepiece(path, content)
+        text = content.decode("utf-8-sig")
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+
+
+def _check_for_sentencepiece(path, content):
+    """Raise UserError, with how to convert it, for the content of a model of SentencePiece or of its list of pieces."""
+    is_model = b"\0" in content and "\u2581".encode() in content  # its mark of a space
+    if is_model or content.startswith(b"<unk>\t0\n"):
+        what = "is a SentencePiece model" if is_model else "lists the pieces of a SentencePiece model"
+        raise UserError(f"{path} {what}. Convert the model to a tokenizer: install sentencepiece and protobuf, copy it "
+                        "to tokenizer/sentencepiece.bpe.model, run python -c \"from transformers import "
+                        "XLMRobertaTokenizer as T; T.from_pretrained('tokenizer').save_pretrained('tokenizer')\", and "
+                        "set vocab=tokenizer.")
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=None):

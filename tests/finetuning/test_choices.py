@@ -47,6 +47,32 @@ def test_a_label_is_a_position_a_letter_or_the_text_of_a_choice(labels, names, i
     assert data.task.labels == tuple(names) and data.splits["train"]["label"][:len(ids)] == ids
 
 
+AMBIGUOUS = [("12", ENDINGS, (0, 1), ([1, 2], [0, 1])),
+             ("123", ["2", "3", "1"], (1, "text"), ([0, 1, 2], [2, 0, 1]))]
+
+
+@pytest.mark.parametrize("labels, endings, readings, ids", AMBIGUOUS)
+def test_ambiguous_positions_are_asked_for(labels, endings, readings, ids):
+    """The key first_choice says which they are. The dev file may decide, too."""
+    write_table("train.csv", labels, endings)
+    choices = {"train": "train.csv", "dev": "train.csv", "choices": ["a", "b", "c"]}
+    with pytest.raises(UserError, match=f"'first_choice'.* {readings[0]!r} or {readings[1]!r}"):
+        loaded(**choices)
+    for first, expected in zip(readings, ids):
+        data = loaded(**choices, first_choice=first)
+        assert data.splits["train"]["label"][:len(expected)] == expected
+    write_table("dev.csv", ["0"])
+    if labels == "12":
+        assert loaded(**choices | {"dev": "dev.csv"}).splits["train"]["label"][:2] == [1, 2]
+
+
+def test_positions_may_have_a_fraction_of_zero_and_texts_blanks():
+    write_table("train.csv", ["1.0", "2.0", "3.0"])
+    assert loaded(train="train.csv", choices=["a", "b", "c"]).task.labels == ("1", "2", "3")
+    write_table("train.csv", [f" {ending}" for ending in ENDINGS])
+    assert set(loaded(train="train.csv", choices=["a", "b", "c"]).splits["train"]["label"]) == {0, 1, 2}
+
+
 def test_a_wrong_label_among_positions_is_skipped():
     write_table("train.csv", [*"012" * 9, "first"])
     rows = pd.read_csv("train.csv")

@@ -1,53 +1,20 @@
-"""The files of custom tasks: kinds, labels, formats, predictions, and errors."""
+"""The files of custom tasks: kinds, formats, tags and predictions. Labels: test_labels.py, errors: test_bad_tables.py.
+"""
 import itertools
 import json
-from collections import Counter
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from custom_tasks import has, labelled, loaded, tagged, tags_of, write
 
-import finetune
 from _utils.errors import UserError
-from _utils.finetuning.config import complete_finetuning
-from _utils.tasks.custom import load_custom_task
-from _utils.tasks.definition import complete_custom_task
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def loaded(train="a.jsonl", name="t", **given):
-    return load_custom_task(complete_custom_task({"name": name, "train": train, **given}))
-
-
-def write(path, content, encoding="utf-8"):
-    Path(path).write_text(content, encoding, newline="")
-    return path
-
-
-def labelled(labels):
-    """Write a.jsonl with a text for each label."""
-    return write("a.jsonl", "\n".join(json.dumps({"text": f"text {i}", "label": label})
-                                      for i, label in enumerate(labels)))
-
-
-def tagged(tags, path="a.conll"):
-    """Write a sentence with these tags."""
-    return write(path, "".join(f"word {tag}\n" for tag in tags.split()))
-
-
-def tags_of(data):
-    """The tags of the first sentence."""
-    return " ".join(data.task.labels[i] for i in data.splits["train"]["label"][0])
-
-
-def has(data, *texts):
-    """Whether a notice contains all of these texts."""
-    return any(all(text in notice for text in texts) for notice in data.notices)
 
 
 # Kinds
@@ -90,74 +57,9 @@ def test_a_text_with_quoted_keys_of_questions_is_a_text():
     assert loaded("a.csv", dev=.2).task.kind == "classification"
 
 
-# Labels
-
-def test_the_dev_set_has_rows_of_each_class():
-    """The only row of a class is for training."""
-    labelled(["rare" if i % 40 == 0 else "usual" for i in range(200)] + ["single"])
-    splits = loaded().splits
-    train, validation = (Counter(splits[split]["label"]) for split in ("train", "validation"))
-    assert train == {0: 4, 1: 1, 2: 175} and validation == {0: 1, 2: 20}
-
-
-@pytest.mark.parametrize("dev, found", [(.1, "2 of 2"), ("dev.csv", "3 of 4")])
-def test_texts_that_are_also_in_the_training_set_are_counted(dev, found):
-    write("a.csv", "text,label\n" + "same,a\nsame,b\n" * 10)
-    write("dev.csv", "text,label\nsame,a\nother,a\nsame,b\nsame,b\n")
-    assert has(loaded("a.csv", dev=dev), f"{found} texts in validation")
-
-
-def test_the_rows_of_a_group_stay_in_one_split():
-    """The classes keep their shares."""
-    rows = "".join(f"text {i},{'xyy'[i % 3]},patient {i // 10}\n" for i in range(200))
-    write("a.csv", "text,label,patient\n" + rows)
-    splits = loaded("a.csv", groups="patient", dev=.2).splits
-    patients = {split: set(rows["group"]) for split, rows in splits.items()}
-    assert len(patients["train"]) == 16 and len(patients["validation"]) == 4
-    assert not patients["train"] & patients["validation"]
-    assert abs(Counter(splits["validation"]["label"])[0] - 67 / 5) < 2
-
-
-COLUMNS = ["contract", "tax"]
-
-
-@pytest.mark.parametrize("rows, given", [
-    ("label\none,tax| contract\ntwo,tax\nthree,\n", {}),
-    ("label\none,tax;contract\ntwo,tax\nthree,\n", {"separator": ";"}),
-    ("label\none,\"['contract', 'tax']\"\ntwo,['tax']\nthree,[]\n", {}),  # pandas' lists
-    ('label\none,"[""contract"", ""tax""]"\ntwo,"[""tax""]"\nthree,[]\n', {}),
-    ("label\none,['contract' 'tax']\ntwo,['tax']\nthree,[]\n", {}),  # its arrays
-    ("contract,tax\none,1,1\ntwo,0,1\nthree,,0\n", {"label": COLUMNS}),
-    ("contract,tax\none,1.0,1.\ntwo,0.0,1\nthree,0, 0\n", {"label": COLUMNS}),
-    ("contract,tax\none,TRUE,True\ntwo,FALSE,true\nthree,False,\n", {"label": COLUMNS}),
-])
-def test_several_labels_per_text(rows, given):
-    """Strings with a separator, lists, or a column of 1 and 0 for each label."""
-    header, _, rows = rows.partition("\n")
-    write("a.csv", f"text,{header}\n" + rows * 10)
-    data = loaded("a.csv", test="a.csv", **given)
-    assert (data.task.kind, data.task.labels) == ("multilabel", ("contract", "tax"))
-    assert data.task.metrics == ("micro_f1", "macro_f1")
-    assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
-
-
 def test_texts_in_brackets_are_texts():
     write("a.csv", "text,label\n" + "[laughs] no,a\n[ ok ],b\n" * 10)
     assert set(loaded("a.csv").splits["train"]["text"]) == {"[laughs] no", "[ ok ]"}
-
-
-@pytest.mark.parametrize("positive, f1", [("ham", 2 / 3), (None, .8)])
-def test_f1_is_that_of_the_positive_label(positive, f1):
-    labelled(["ham", "spam"] * 5)
-    scores = loaded(metrics="f1", positive=positive).task.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
-    assert scores["f1"] == pytest.approx(f1)
-
-
-@pytest.mark.parametrize("content", ["text,label\none,\ntwo,\n", "text,label\none,-1\ntwo,-1\n", "text\none\ntwo\n"])
-def test_a_test_file_without_labels_is_only_predicted(content):
-    labelled("xy" * 5)
-    data = loaded(test=write("b.csv", content))
-    assert data.task.labels == ("x", "y") and data.splits["test"]["label"][:] == [-1, -1]
 
 
 def test_a_cell_of_a_csv_file_may_be_a_book():
@@ -199,7 +101,7 @@ def test_other_tags_than_those_of_entities_are_plain_labels(tags):
 
 def test_tags_that_only_the_test_file_has_are_errors_and_no_labels():
     """Scores are those of seqeval on the names of the tags."""
-    data = loaded(tagged("B-X I-X O"), dev=tagged("B-Y O O", "dev.conll"), test=tagged("B-X I-Z O", "test.conll"))
+    data = loaded(tagged("B-X I-X O"), dev=tagged("B-Y O O", "dev.conll"), test=tagged("B-X I-Z O", "test.conll", n=1))
     assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and has(data, "I-Z")
     correct_but_for_one, targets = torch.eye(4)[[0, 3, 3]], data.splits["test"]["label"][:]
     assert data.test_task.score(correct_but_for_one, targets) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
@@ -218,11 +120,6 @@ def test_a_test_file_without_the_column_of_tags_has_none(line):
     write("a.conll", "the NN O\ncat VB B-X\n\n" * 10)
     data = loaded("a.conll", test=write("b.conll", "".join(line.format(word) + "\n" for word in ("the", "dog"))))
     assert data.task.labels == ("B-X", "O") and data.splits["test"]["label"][:] == [[-1, -1]]
-
-
-def test_a_tag_that_only_the_dev_file_has_counts_as_one_word_in_balanced_weights():
-    task = loaded(tagged("A A A B"), dev=tagged("A C", "dev.conll"), class_weights="balanced").task
-    assert task.class_weights == pytest.approx((5 / 9, 5 / 3, 5 / 3))  # words / (labels * words of it)
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007", "\u2009", "\u3000", "\u200b", "\x85"])
@@ -261,6 +158,9 @@ def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suff
     assert tags_of(data) == "B-PER I-PER O B-LOC O O O" and set(data.splits["test"]["label"][2]) == {3}
     written = predictions(data, list(itertools.chain(*data.splits["test"]["label"])))
     assert list(map(json.loads, written["prediction"][:3])) == [SPANS, SPANS, []]
+
+
+SPAN = '{"text": "Anna left", "label": %s}\n'
 
 
 @pytest.mark.parametrize("kind", [None, "tagging", "spans"])
@@ -348,107 +248,3 @@ def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, content):
     assert data.task.test_files == {"test": "t.conll"}
     assert Path("t.conll").read_text() == "Anna\tB-PER\nleft\tO\n\nOslo\tO\n\n" * 10
     assert loaded("t.conll", dev="t.conll").splits["validation"]["text"][:2] == [["Anna", "left"], ["Oslo"]]
-
-
-# Errors
-
-SPAN = '{"text": "Anna left", "label": %s}\n'
-BAD_FILES = [
-    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", "line 4: 1 columns instead of 2"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", "line 4: 3 columns instead of 2"),
-    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", "line 3: 1 columns instead of 2"),
-    ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', "line 5: .*'text' contains ''"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", "line 4: .*'label' contains ''.* x, y"),
-    ("a.csv", 'text,label\n"one"s,x\n', "line 2 .*CSV"),
-    ("a.csv", 'text,label\none,x\n"two,y\n', "line 3 .*CSV"),
-    ("a.csv", "text,label\none,x\ncaf\xe9,y\n", "line 3 .*UTF-8"),
-    ("a.csv", "a,b,label\n1,2,3\n", "a, b, label.*'text'"),
-    ("a.csv", "text,label\none,x\n", "'stars' .*text, label", {"label": "stars"}),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), "99 .*0x"),
-    ("a.csv", "text,label\n", "no rows"),
-    ("a.csv", "", "no rows"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", "'-1' .*text, label", {"text": "text", "label": -1}),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
-    ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),
-    ("a.csv", "text,label\n" + "one,1.5\n" * 9, "1.5", {"kind": "regression"}),
-    ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", "'label'", {"text": "text"}),
-    ("a.csv", "text,x,y\n" + "one,0,1\n" * 30 + "two,2,0\n", "line 32: .*'x' contains '2'", {"label": ["x", "y"]}),
-    ("a.csv", "text,label\n" + "one,['x']\n" * 20 + "two,['x'\n", "line 22: .*'label'"),
-    ("a.csv", "text,label\n" + "one,[1. 0. 0.]\n" * 9, "line 2: .*label"),
-    ("a.jsonl.gz", "", "compressed"),
-    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", "0.9 .*2 'groups'", {"groups": "group", "dev": .9}),
-    ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, "1 'groups'", {"groups": "group", "dev": .2}),
-    ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,\n" * 9, "line 3: .*'group' contains ''",
-     {"groups": "group", "dev": .2}),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", "'class_weights' does not apply", {"class_weights": "balanced"}),
-    ("a.csv", "text,x,y\none,0,1\ntwo,1,0\n", "2 columns.*'tagging'", {"label": ["x", "y"], "kind": "tagging"}),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
-    ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
-    ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
-    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy, macro_f1", {"metrics": "f1"}),
-    ("a.csv", "text,label\none,\ntwo,\n", "labels"),
-    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', "line 2 .*JSON"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', "line 2: .*'text' contains 5"),
-    ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', "line 1 .*surrogates"),
-    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', "line 2: .* contains 3",
-     {"kind": "tagging"}),
-    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', "line 1: .*words"),
-    ("a.jsonl", SPAN % '[[0, 99, "PER"]]' * 20, "line 1: .*99"),
-    ("a.jsonl", SPAN % '[[3, 1, "PER"]]' * 20, "line 1: .*3, 1"),
-    ("a.jsonl", SPAN % '[["a", "b"]]' * 20, "line 1: "),
-    ("a.jsonl", SPAN % '[[0, 4, ["PER", "ORG"]]]' * 20, "line 1: "),
-    ("a.jsonl", SPAN % '[{"from": 0, "to": 4}]' * 20, "line 1: "),
-    ("a.txt", "one O\ntwo\n\n", "line 2: 1 columns instead of 2"),
-    ("a.txt", "% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3, "line 1: 6 columns instead of 3"),
-    ("a.txt", "one A\ntwo B\n\nthree B\n", "A, B.*B-NP", {"metrics": "entity_f1"}),
-    ("a.txt", "one A\ntwo B\n", "scheme='iob2'", {"scheme": "iob2"}),
-    ("a.txt", "one N A\ntwo N B\n", "'text'.* 0, 1", {"text": [0, 1]}),
-    ("a.parquet", "text", "parquet"),
-]
-
-
-@pytest.mark.parametrize("case", BAD_FILES)
-def test_bad_files_are_rejected_with_file_line_and_column(case):
-    name, content, message, *given = case
-    write(name, content, "latin-1" if "\xe9" in content else "utf-8")
-    with pytest.raises(UserError, match=message) as error:
-        loaded(name, **{"dev": name, **dict(*given)})
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("description, message", {
-    "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "train: None.*.csv",
-    "{'train': None}": "train: None", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
-    "{'train': 'a.csv', 'positive': 1}": "positive: 1",
-    "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification', 'regression', 'tagging'",
-    "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",
-    "{'train': 'a.csv', 'dev': 'b.csv', 'groups': 'x'}": "'b.csv'", "{'train': 'rte.csv'}": "'rte'",
-    "[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]": "'a'.*'name'"}.items())
-def test_invalid_descriptions_are_rejected_before_a_file_is_read(description, message):
-    with pytest.raises(UserError, match=message):
-        finetune.c.override([f"tasks={description}"])
-
-
-def test_settings_of_own_tasks_are_given_by_name():
-    tasks = "tasks=[{'train': 'data/reviews/train.csv'}, 'rte']"
-    c = finetune.c.override([tasks, "task_overrides={'reviews': {'lr': .1}}", "th_run={'reviews': 1}"])
-    assert complete_finetuning(c).tasks[0]["name"] == "reviews"
-    with pytest.raises(UserError, match="'review'.*reviews"):
-        complete_finetuning(finetune.c.override([tasks, "task_overrides={'review': {'lr': .1}}"]))
-
-
-@pytest.mark.parametrize("name, content, given, malformed", [
-    ("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 5 + "short\n,x\nlong,x,y\nthree,\n", {},
-     "4 of 14 rows .*: line 12, line 13, line 14 [.]{3}"),
-    ("a.csv", "text,label\n" + "one,1.5\ntwo,2\n" * 10 + "three,many\n" * 2, {"kind": "regression"},
-     "2 of 22 rows .*: line 22, line 23[)]"),
-    ("a.jsonl", '{"text": 1, "label": "x"}\n{"text": 2, "label": "y"}\n' * 2, {},
-     "contains 1, which is not a text .4 of 4 rows .*: line 1, line 2, line 3 [.]{3}"),
-    ("a.conll", "a O\nb B-X\n\n" * 5 + "c\n\nd O O\n", {}, "2 of 12 rows .*: line 16, line 18[)]"),
-    ("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,2\n" * 2, {"text": "text", "label": ["x", "y"]},
-     "2 of 4 rows .*: line 3, line 5[)]")])
-def test_malformed_rows_are_counted_and_the_first_three_named(name, content, given, malformed):
-    Path(name).write_text(content)
-    with pytest.raises(UserError, match=malformed):
-        loaded(name, **{"dev": name, **given})

@@ -1,9 +1,13 @@
 """GLUE's tables from files, and malformed rows reported with file and line. From the hub: robustness/test_hub.py."""
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 import pytest
 
 from _utils.errors import UserError
+from _utils.tasks import submission
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.synthetic import write_synthetic_glue
 
@@ -76,6 +80,24 @@ def test_ax_is_found_under_its_other_name(tmp_path, glue):
     (tmp_path / "diagnostic").mkdir()
     (tmp_path / "diagnostic/diagnostic.tsv").write_bytes((glue / "AX/diagnostic.tsv").read_bytes())
     assert len(load_task("mnli", tmp_path).splits["test_ax"]) == 200
+
+
+def test_the_table_of_glue_may_have_another_line(tmp_path, monkeypatch):
+    """Such a task is loaded, and neither in the submission nor in GLUE's mean."""
+    modules = {}
+    for name in ("_utils.tasks.glue", "_utils.tasks.submission"):
+        source = Path(sys.modules[name].__file__).read_text()
+        source = source.replace("\n)\nTASKS", '\n    _task("tenth", "Tenth", ("text",), ("no", "yes")),\n)\nTASKS')
+        modules[name] = ModuleType(name)
+        exec(source, vars(modules[name]))
+        monkeypatch.setitem(sys.modules, name, modules[name])
+    glue, with_tenth = modules.values()
+    (tmp_path / "Tenth").mkdir()
+    for split, header, cells in ("train", "\tlabel", "\tyes"), ("dev", "\tlabel", "\tno"), ("test", "", ""):
+        (tmp_path / f"Tenth/{split}.tsv").write_text(f"text{header}\na text{cells}\n")
+    data = glue.load_task("tenth", tmp_path)
+    assert [data.splits[split]["label"][:] for split in ("train", "validation", "test")] == [[1], [0], [-1]]
+    assert with_tenth.OFFICIAL_ROWS == submission.OFFICIAL_ROWS and "Tenth" not in glue.AVERAGED_TITLES
 
 
 def test_the_synthetic_tables_are_reproducible(glue, tmp_path):

@@ -1,0 +1,36 @@
+"""Write the files of custom tasks and load them."""
+import json
+from pathlib import Path
+
+from _utils.tasks.custom import load_custom_task
+from _utils.tasks.definition import complete_custom_task
+
+
+def loaded(train="a.jsonl", name="t", **given):
+    return load_custom_task(complete_custom_task({"name": name, "train": train, **given}))
+
+
+def write(path, content, encoding="utf-8"):
+    Path(path).write_text(content, encoding, newline="")
+    return path
+
+
+def labelled(labels):
+    """Write a.jsonl with a text for each label."""
+    return write("a.jsonl", "\n".join(json.dumps({"text": f"text {i}", "label": label})
+                                      for i, label in enumerate(labels)))
+
+
+def tagged(tags, path="a.conll", n=2):
+    """Write n sentences with these tags."""
+    return write(path, n * ("".join(f"word {tag}\n" for tag in tags.split()) + "\n"))
+
+
+def tags_of(data):
+    """The tags of the first sentence."""
+    return " ".join(data.task.labels[i] for i in data.splits["train"]["label"][0])
+
+
+def has(data, *texts):
+    """Whether a notice contains all of these texts."""
+    return any(all(text in notice for text in texts) for notice in data.notices)

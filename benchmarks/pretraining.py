@@ -32,7 +32,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Count, count, list_of
-from _utils.objectives import kinds
+from _utils.objectives import keys
 from _utils.objectives.kinds import flops_per_token, objective_of
 from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders
@@ -57,7 +57,7 @@ from benchmarks.report import (
 )
 
 VARIANTS = ("reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16")
-OF_OBJECTIVES = tuple(f"{name} {precision}" for name in kinds.NAMES for precision in ("fp32", "bf16"))
+OF_OBJECTIVES = tuple(f"{name} {precision}" for name in keys.NAMES for precision in ("fp32", "bf16"))
 DEFAULTS = {
     "size": "small",
     "bs": None,

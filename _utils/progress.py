@@ -27,12 +27,11 @@ class Progress(tqdm):
         parts, state = self.parts(), self.format_dict
         if not self.is_bar:
             return ", ".join(parts)
-        columns = state["ncols"] or 100  # a notebook has no width
-        width, around_bar = lambda: len(", ".join(parts)), len(" || 100%")
-        important = 2 + len(self.details[:2])  # the others make room for a short bar
-        while width() > columns or len(parts) > important and width() + around_bar + 10 > columns:
-            parts.pop()
-        text, room = ", ".join(parts), columns - width() - around_bar
+        columns, around_bar = state["ncols"] or 100, len(" || 100%")  # a notebook has no width
+        text = fitting(parts, columns - around_bar - 10)
+        if len(text) < len(", ".join(parts[:2 + len(self.details[:2])])):  # these are more important than the bar
+            text = fitting(parts, columns)
+        room = columns - around_bar - len(text)
         if not self.total or room < 5:
             return text
         share = self.n / self.total
@@ -63,6 +62,12 @@ class Progress(tqdm):
     def clear(self, nolock=False):
         if self.is_bar:
             super().clear(nolock)
+
+
+def fitting(parts, columns):
+    """As many of the first parts as fit, with commas between them."""
+    texts = (", ".join(parts[:n]) for n in range(len(parts) + 1))
+    return max((text for text in texts if len(text) <= columns), key=len)
 
 
 def counted(n, noun):

@@ -126,8 +126,8 @@ def _check_lists(table, columns):
         are_numbers = cells.map(has_fraction)
         if are_numbers.mean() > .5:
             place = are_numbers.idxmax()
-            raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} in "
-                            f"{place}. A task predicts one number for each text: write a column for each, and make a "
+            raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} "
+                            f"in {place}. A task predicts one number for each text: write a column for each, and make a "
                             "task of each.")
 
 

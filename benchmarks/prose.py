@@ -63,10 +63,11 @@ def write(folder):
     for path, part in zip(EMBEDDED.values(), (train, held_out)):
         text = "\n\n".join(part) + "\n"
         path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
-        print(f"{path.name}: {len(part)} documents, {sum(d.count(chr(10)) + 1 for d in part):,} sentences, "
-              f"{len(text.split()):,} words, {len(text.encode()):,} bytes, {path.stat().st_size:,} compressed")
-    vocabulary = train_vocabulary(N_TOKENS, lambda: train)
-    write_text_atomically(PROSE / "vocab.txt", "".join(f"{token}\n" for token in vocabulary))
+        n_sentences = sum(len(document.split("\n")) for document in part)
+        print(f"{path.name}: {len(part)} documents, {n_sentences:,} sentences, {len(text.split()):,} words, "
+              f"{len(text.encode()):,} bytes, {path.stat().st_size:,} compressed")
+    tokens = train_vocabulary(N_TOKENS, lambda: train)
+    write_text_atomically(PROSE / "vocab.txt", "".join(f"{token}\n" for token in tokens))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ class Task(Description):
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
     has_label_columns: ClassVar[bool] = False  # whether each label may have a column of 1 or 0
-    unsaved: ClassVar[set] = {"test_files"}  # fields that runs do not share
     empty_is_label: ClassVar[bool] = False  # whether an empty list is a label
     unused: ClassVar[tuple] = ()  # keys of the dictionary of a custom task (definition.py) that do not apply
     metric_functions: ClassVar[dict] = {
@@ -96,10 +95,8 @@ class Task(Description):
         custom_tables.check_share_of_classes(labels["train"], names, definition)
         return custom_tables.class_fields(definition, names)
 
-    # (definition, training rows) -> the Task with what follows from these rows
-    fitted = custom_tables.fitted
-    # (labels of the training rows) -> weights of the classes
-    balanced_weights = custom_tables.balanced_weights
+    # (definition, training rows) -> the Task with what follows from them; (their labels) -> weights of the classes
+    fitted, balanced_weights = custom_tables.fitted, custom_tables.balanced_weights
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -139,10 +136,8 @@ class Task(Description):
     @property
     def label_ids(self):
         """{label: id}, in all spellings."""
-        spellings = [self.labels, self.written_labels]
-        if are_whole(self.labels):
-            spellings.append([f"{label}.0" for label in self.labels])
-        return {label: i for labels in spellings for i, label in enumerate(labels)}
+        of_pandas = [f"{label}.0" for label in self.labels] if are_whole(self.labels) else []
+        return {label: i for labels in (self.labels, self.written_labels, of_pandas) for i, label in enumerate(labels)}
 
     def unlabelled(self, rows):
         """Labels for the rows of a test set without labels."""
@@ -318,11 +313,11 @@ class Task(Description):
                 "confusion": self.confusion(outputs, labels)}
 
     def of_runs(self, records):
-        """The Task with what these runs determined, whose mean it is."""
+        """The Task with what these runs determined; of several, with the mean."""
         return self
 
     def remark(self):
-        """What a run determined, as text for its results, or None."""
+        """What decides beside the network, as text for the results of a run, or None."""
 
     # Files of predictions
 

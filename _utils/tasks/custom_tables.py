@@ -127,8 +127,8 @@ def _check_lists(table, columns):
         if are_numbers.mean() > .5:
             place = are_numbers.idxmax()
             raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} "
-                            f"in {place}. A task predicts one number for each text: write a column for each, and "
-                            "make a task of each.")
+                            f"in {place}. A task predicts one number for each text: write a column for each, and make "
+                            "a task of each.")
 
 
 def labels_by_split(tables, column):

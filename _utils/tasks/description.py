@@ -1,7 +1,7 @@
 """What describes a task: names of columns, labels, files and metrics."""
 import os
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -62,6 +62,7 @@ class Description:
     is_own: bool = False
     class_weights: tuple[float, ...] = ()
     positive: str | None = None
+    unsaved: ClassVar[frozenset] = frozenset({"test_files"})  # fields that runs of a custom task need not share
 
     @property
     def written_labels(self):

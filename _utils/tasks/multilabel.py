@@ -41,7 +41,7 @@ class MultiLabel(Task):
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))
     problem_type: ClassVar = "multi_label_classification"
-    unsaved: ClassVar[set] = Task.unsaved | {"chosen"}
+    unsaved: ClassVar[frozenset] = Task.unsaved | {"chosen"}
 
     threshold: float | Literal["best"] = .5
     chosen: float | None = None
@@ -111,7 +111,7 @@ class MultiLabel(Task):
         return replace(self, chosen=float(np.mean([record["thresholds"]["validation"] for record in of_each])))
 
     def remark(self):
-        return f"threshold {self.applied_threshold:.4g}" + ", the best on the dev set" * (self.threshold == "best")
+        return f"threshold {self.applied_threshold:.4g}" + ", chosen on the dev set" * (self.threshold == "best")
 
     def evaluation(self, outputs, labels):
         """As `Task.evaluation`, with the threshold, which is chosen if no run has chosen it."""
@@ -123,8 +123,8 @@ class MultiLabel(Task):
     def best_threshold(self, outputs, labels):
         """The threshold, in hundredths, with the best first metric on a dev set; of equal ones the nearest to 0.5."""
         targets, metric = self.targets(labels), self.metric_functions[self.metrics[0]]
-        thresholds = sorted(np.arange(1, 100) / 100, key=lambda threshold: abs(threshold - .5))
-        return float(max(thresholds, key=lambda threshold: metric(targets, outputs >= threshold)))
+        thresholds = sorted((i / 100 for i in range(1, 100)), key=lambda threshold: abs(threshold - .5))
+        return max(thresholds, key=lambda threshold: metric(targets, outputs >= threshold))
 
     def named(self, decisions):
         return [[self.labels[i] for i in np.flatnonzero(row)] for row in decisions]

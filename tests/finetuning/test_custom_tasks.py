@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
-from documents import read
 from tiny_finetuning import run_own
 from transformers import pipeline
 
@@ -222,10 +221,10 @@ def make_outputs_different(path, text):
 
 @pytest.mark.parametrize("kind, labels", [("classification", "ab"), ("regression", [.5, 1.5, 3.])])
 def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, kind, labels):
-    """In dev and test sets, in Python, by `predict`, and by transformers as the documents say."""
+    """In dev and test sets, and in Python."""
     texts = [" ".join(random.Random(i).choices(WORDS, k=10 + 240 * (i % 2))) for i in range(40)]
     write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(texts)])
-    results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64")
+    results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64", "max_length=128")
     make_outputs_different(CHECKPOINT, texts[1])
     model = finetune.load("g_mine_0.pth")
     found = model.outputs(results.tables["mine"].splits["test"])
@@ -234,12 +233,6 @@ def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, kind,
         outputs = outputs.softmax(-1) if kind == "classification" else outputs
         assert i % 2 == 0 or len(outputs) > 2 and outputs.std(0).max() > .01
         torch.testing.assert_close(found[i], outputs.mean(0), atol=1e-3, rtol=1e-3)
-    if kind == "classification":
-        export_hf(CHECKPOINT, "exported_reviews")
-        example = re.search(r"```python\n([^`]*overflow[^`]*)```", read("finetuning.md"), re.S)[1]
-        variables = {"text": texts[1]}
-        exec(example, variables)
-        torch.testing.assert_close(variables["probabilities"], found[1], atol=1e-3, rtol=1e-3)
     with pytest.raises(UserError, match="window_stride=16"):  # windows that leave out tokens
         start(OWN, "window_stride=16", "max_length=16")
 

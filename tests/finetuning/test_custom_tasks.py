@@ -192,6 +192,30 @@ def test_texts_in_another_language_or_too_long_are_noticed_in_training_and_predi
         assert (notice in printed_predictions("x.txt", capsys)[1]) == is_noticed
 
 
+@pytest.mark.parametrize("marker, columns, noticed", [
+    ("[SEP]", ["text"], "20 of 40 texts contain special tokens such as '[SEP]', which are read as plain text. Put two"),
+    ("[MASK]", ["a", "b"], "20 of 80 texts contain special tokens such as '[MASK]'"), ("[sep]", ["text"], None)])
+def test_texts_with_special_tokens_are_counted(start, capsys, marker, columns, noticed):
+    others = ["a text"] * (len(columns) - 1)
+    rows = [[f"the network {marker * (i % 2)} a word", *others, "ab"[i % 3 % 2]] for i in range(40)]
+    write_csv("train.csv", (*columns, "label"), rows)
+    start(OWN | {"dev": "train.csv", "text": columns})
+    printed = capsys.readouterr().out
+    assert noticed in printed if noticed else "special tokens" not in printed
+
+
+def test_the_advice_about_long_texts_is_possible(start, capsys):
+    """No longer texts than those of the pretraining, and windows where they apply."""
+    write_csv("train.csv", ("text", "label"), [(LONG, "ab"[i % 2]) for i in range(40)])
+    start(OWN, "max_length=16")
+    assert "Set max_length (at most 32) or window_stride, or shorten" in capsys.readouterr().out
+    start(OWN, "group_name=h")
+    assert "Set window_stride, or shorten" in capsys.readouterr().out
+    write_csv("train.csv", ("text", "a", "b", "label"), [(LONG, "a word", "the text", i % 2) for i in range(40)])
+    start(OWN | {"kind": "choices", "choices": ["a", "b"]}, "group_name=i")
+    assert "Shorten the texts" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("n_words", [(18,), (3,), (3, 18), (18, 3), (18, 18), (18, 0)])
 def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_words):
     texts = [" ".join(WORDS[:n]) for n in n_words]

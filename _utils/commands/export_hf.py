@@ -246,9 +246,9 @@ def _classifier_export(checkpoint, path, half):
         training = objective.training[objective.finetuned]
     else:  # a model of transformers
         training = f"as {without_folder(run['pretrained_checkpoint'])}"
-    return ("classifier", classifier(checkpoint, config, task, path),
-            task.exported_tokenizer(tokenizer_of(checkpoint), run["settings"]), f"{title} finetuned on {task.title}", training,
-            {"run": run, "versions": checkpoint["versions"]})
+    hf_tokenizer = task.exported_tokenizer(tokenizer_of(checkpoint), run["settings"])
+    return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
+            f"{title} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]})
 
 
 def classifier(checkpoint, config, task, path):

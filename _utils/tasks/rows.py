@@ -160,8 +160,8 @@ def special_token_notice(texts, hf_tokenizer, advice):
     if not counts:
         return None
     [(most_common, _)] = counts.most_common(1)
-    return (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, which "
-            f"are read as plain text. {advice}").rstrip()
+    return (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "
+            f"which are read as plain text. {advice}").rstrip()
 
 
 def text_notices(rows, max_length, hf_tokenizer, texts, if_long, if_unknown, many=MANY_UNKNOWN):

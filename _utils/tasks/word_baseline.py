@@ -10,9 +10,9 @@ import pandas as pd
 from _utils.tasks.question_files import SCRIPTS_WITHOUT_SPACES
 from _utils.tasks.rows import training_rows
 
-# Larger tables are sampled, so that it takes seconds.
-MAX_ROWS, MAX_CHARACTERS, MAX_ROWS_TIMES_CLASSES = 20_000, 10_000_000, 400_000
-_MAX_FEATURES = 50_000
+# Larger tables are sampled, so that it takes at most about ten seconds of one core.
+MAX_ROWS, MAX_CHARACTERS, MAX_ROWS_TIMES_CLASSES = 20_000, 5_000_000, 200_000
+_MAX_FEATURES, _MAX_WEIGHTS = 50_000, 500_000
 # A character of a script without spaces between words, or a word.
 _WORDS = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]|[^\\W{SCRIPTS_WITHOUT_SPACES}]+")
 
@@ -58,9 +58,10 @@ def _fitted(task, rows, limit):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     weights = dict(enumerate(task.class_weights)) if task.class_weights else None
-    model = make_pipeline(TfidfVectorizer(analyzer=_features, sublinear_tf=True, max_features=_MAX_FEATURES),
-                          LogisticRegression(C=10, class_weight=weights))
-    with warnings.catch_warnings(action="ignore"):  # 100 iterations are enough for a baseline
+    n_features = min(_MAX_FEATURES, _MAX_WEIGHTS // len(task.labels))  # the most frequent ones
+    model = make_pipeline(TfidfVectorizer(analyzer=_features, sublinear_tf=True, max_features=max(1, n_features)),
+                          LogisticRegression(C=10, class_weight=weights, max_iter=50))
+    with warnings.catch_warnings(action="ignore"):  # which are enough for a baseline
         return model.fit(texts, labels)
 
 

@@ -42,7 +42,8 @@ def _parts(pre_tokenizer):
 
 def _after_space(part):
     """A step of a pre-tokenizer that reads a text as if it followed a space; only these two kinds mark spaces."""
-    return part | {"ByteLevel": {"add_prefix_space": True}, "Metaspace": {"prepend_scheme": "always"}}.get(part["type"], {})
+    settings = {"ByteLevel": {"add_prefix_space": True}, "Metaspace": {"prepend_scheme": "always"}}
+    return part | settings.get(part["type"], {})
 
 
 def _with_settings(content, hf_tokenizer, max_length):

@@ -60,7 +60,8 @@ def evaluated(texts, labels, **fields):
 
 
 @pytest.mark.parametrize("texts, accuracy", [
-    (["天気がいい", "電車が遅い"], 1.), (["อากาศดี", "รถช้า"], 1.), (["GOOD", "bad"], 1.), (["!", "?"], None), (["", ""], None)])
+    (["天気がいい", "電車が遅い"], 1.), (["อากาศดี", "รถช้า"], 1.), (["GOOD", "bad"], 1.), (["!", "?"], None),
+    (["", ""], None)])
 def test_texts_in_any_script(texts, accuracy):
     """In scripts without spaces each character is a word. Without words there is no baseline."""
     found = evaluated([f"{text}{'。' * (i % 3)}" for i in range(10) for text in texts], [0, 1] * 10)

@@ -129,9 +129,9 @@ def values_of(key):
 
 
 def test_each_setting_of_the_network_is_exported_or_refused(tmp_path, fresh_checkpoint):
-    of_network = [key for key in FINETUNE_KEYS if head_options({key: None})]
-    refused = []
-    for key, value in [(key, value) for key in of_network for value in values_of(key)]:
+    of_network, refused = [key for key in FINETUNE_KEYS if head_options({key: None})], []
+    settings = [(key, value) for key in of_network for value in values_of(key)]
+    for key, value in settings:
         path, original = finetuned(tmp_path, fresh_checkpoint, settings={key: value})
         folder = tmp_path / f"{key}_{value}"
         try:

@@ -244,11 +244,12 @@ def make_outputs_different(path, text):
 
 
 @pytest.mark.parametrize("kind, labels", [("classification", "ab"), ("regression", [.5, 1.5, 3.])])
-def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, kind, labels):
-    """In dev and test sets, and in Python."""
+def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsys, kind, labels):
+    """In dev and test sets, and in Python. A length beyond the trained positions is warned of."""
     texts = [" ".join(random.Random(i).choices(WORDS, k=10 + 240 * (i % 2))) for i in range(40)]
     write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(texts)])
     results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64", "max_length=128")
+    assert "warning: max_length=128" in capsys.readouterr().out
     make_outputs_different(CHECKPOINT, texts[1])
     model = finetune.load("g_mine_0.pth")
     found = model.outputs(results.tables["mine"].splits["test"])

@@ -211,14 +211,14 @@ def test_choices(finetuned, rng):
 
 def test_answers_to_questions(finetuned, rng):
     rows = []
-    for i in range(48):
+    for i in range(30):
         context = sentence(rng, rng.choice((8, 30, 60)), WORDS)
         answer = rng.choice(context.split()) if i % 3 else None
         answers = [{"text": answer, "answer_start": context.index(answer)}] if answer else []
         rows.append({"id": str(i), "question": f"Which {answer}?", "context": context, "answers": answers})
     write_rows("test.jsonl", rows)
     options = {"joint": False, "answerability": False, "doc_stride": 12}
-    finetuned(rows, epochs=10, kind="questions", questions=options, test="test.jsonl")
+    finetuned(rows, epochs=4, kind="questions", questions=options, test="test.jsonl")
     answer = examples("Answers to questions")["answer"]
     folder = Path("test_outputs/g")
     n_best, null_odds = (json.loads((folder / kind / "mine.json").read_text()) for kind in ("n_best", "null_odds"))

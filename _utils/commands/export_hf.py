@@ -14,7 +14,7 @@ from torch import nn
 from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.names import HUB_CORPORA, find_checkpoint
-from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
+from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
@@ -121,7 +121,7 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     # safetensors writes files that only the user can read
     shutil.copymode(folder / "config.json", folder / "model.safetensors")
     if hf_tokenizer is not None:
-        hf_tokenizer.model_max_length = max_positions(network)
+        hf_tokenizer.model_max_length = min(max_positions(network), hf_tokenizer.model_max_length)
         inputs = list(inputs_of(network, None, None, None))  # whatever the tokenizer's class
         hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
@@ -207,6 +207,8 @@ def _pretrained_exports(checkpoint, path):
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
+        if "max_length" in run:  # unlike in a checkpoint of electra_pytorch
+            hf_tokenizer.model_max_length = trained_length(network, run)
         yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],
                made_by, datasets, objective.fills_masks)
 
@@ -244,9 +246,9 @@ def _classifier_export(checkpoint, path, half):
         training = objective.training[objective.finetuned]
     else:  # a model of transformers
         training = f"as {without_folder(run['pretrained_checkpoint'])}"
-    return ("classifier", classifier(checkpoint, config, task, path),
-            tokenizer_of(checkpoint), f"{title} finetuned on {task.title}", training,
-            {"run": run, "versions": checkpoint["versions"]})
+    hf_tokenizer = task.exported_tokenizer(tokenizer_of(checkpoint), run["settings"])
+    return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
+            f"{title} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]})
 
 
 def classifier(checkpoint, config, task, path):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from _utils.finetuning.config import names_of, uses_synthetic_glue
+from _utils.finetuning.lengths import advice_about_length, length_warnings
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
@@ -25,14 +26,15 @@ from _utils.finetuning.preparation import (
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_evaluations
 from _utils.finetuning.test_files import score_test_files, write_test_files
-from _utils.networks import load_pretrained, max_positions
+from _utils.networks import load_pretrained
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunLog, check_writable, code_key, locked
 from _utils.tasks.base import Task
 from _utils.tasks.custom import load_custom_task
 from _utils.tasks.glue import load_task
-from _utils.tasks.rows import EncodedTask, encode_task, text_notices
+from _utils.tasks.rows import EncodedTask, encode_task, special_token_notice, text_notices
 from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.word_baseline import with_word_scores
 from _utils.tasks.wsc import WSC
 from _utils.training import choose_device
 
@@ -119,7 +121,7 @@ class Group:
         self.c = for_checkpoint(c, self.pretrained)
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
-              f"(size={self.c.size})")
+              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""
@@ -164,13 +166,16 @@ class Group:
         """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""
         if name not in self.data:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
-            splits, limit = self.tables[name].splits, min(512, max_positions(self.pretrained.model))
+            splits = self.tables[name].splits
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer)}
-            for text in text_notices(
-                    self.data[name].train, settings["max_length"], hf_tokenizer, task.sample(splits["train"]),
-                    if_long=f"Set max_length (at most {limit}) or window_stride, or shorten the texts.",
-                    if_unknown="Choose a model for their language."):
-                self.processes.report(f"{task.title}: {text}")
+            notices = text_notices(
+                self.data[name].train, settings["max_length"], hf_tokenizer, task.sample(splits["train"]),
+                if_long=advice_about_length(settings, self.pretrained.length),
+                if_unknown="Choose a model for their language.")
+            texts = task.sample(splits["train"], len(splits["train"]))
+            special = special_token_notice(texts, hf_tokenizer, task.advice_about_special_tokens)
+            for notice in [*notices, *filter(None, [special])]:
+                self.processes.report(f"{task.title}: {notice}")
         return self.data[name]
 
     def save(self, planned, learn, evaluations):
@@ -199,7 +204,7 @@ class Group:
             "device": str(self.device),
             "code": self.code,
         }
-        record = with_evaluations(record, evaluations)
+        record = with_evaluations(record, with_word_scores(evaluations, task, self.tables[task.name].splits, settings))
         path = run_path(c.group_name, task.name, planned.run)
         save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
         add_run(record)

@@ -168,7 +168,8 @@ class FinetunedModel:
         encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
         for notice in text_notices(
                 encoded, self.settings["max_length"], self.hf_tokenizer, self.task.sample(rows),
-                if_long="Finetune with a larger max_length or with window_stride, or shorten the texts.",
+                if_long="Finetune with window_stride or, if the pretrained model allows it, with a larger max_length, "
+                        "or shorten the texts.",
                 if_unknown="The model was trained on other texts.", many=.3):
             print(f"{self.task.title}: {notice}", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)

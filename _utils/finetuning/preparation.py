@@ -6,13 +6,12 @@ import torch
 
 from _utils.errors import UserError
 from _utils.finetuning.config import check_windows, names_of
+from _utils.finetuning.lengths import default_length
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, rank, run_path
 from _utils.networks.build import check_length
 from _utils.progress import counted
-from _utils.recipes import RECIPES
-from _utils.tasks.base import Task
-from _utils.tasks.kinds import KINDS, task_of
+from _utils.tasks.kinds import task_of
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
@@ -45,9 +44,7 @@ def for_checkpoint(config, pretrained):
 
     Raises UserError for a maximum length that the model or window_stride does not allow.
     """
-    kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in config.tasks}
-    of_recipe = min(kind.default_length(RECIPES[pretrained.size]) for kind in kinds)
-    length = of_recipe if pretrained.name.endswith(".pth") else 512
+    length = default_length(pretrained, config.tasks)
     config = config.with_defaults({"size": pretrained.size, "max_length": length})
     check_length(pretrained.model, config.max_length, repr(pretrained.name))
     check_windows(config)

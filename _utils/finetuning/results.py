@@ -18,7 +18,7 @@ COMPARISON = GLUE_FOLDER / "comparison.png"
 def headline_scores(record, kind="scores"):
     """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's.
 
-    kind: of numbers, "scores" or "baselines"; records of earlier versions have no baselines.
+    kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
     """
     task = task_of(record)
     scores = {task.title_of(split): 100 * next(iter(metrics.values()))
@@ -39,13 +39,15 @@ def named_scores(scores):
 
 
 def format_scores(record):
-    """The scores of a run in percent, in one line, each with that of a constant prediction."""
-    kind, baselines = task_of(record).baseline, named_scores(record.get("baselines", {}))
+    """The scores of a run in percent, in one line, each with those of the baselines."""
     formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    return ", ".join(
-        f"{name} {formats(name, value)}" + (f" ({kind} {formats(name, baselines[name])})" if name in baselines else "")
-        for name, value in named_scores(record["scores"]).items()
-    )
+    baselines = {task_of(record).baseline: named_scores(record.get("baselines", {})),
+                 "TF-IDF": named_scores(record.get("words", {}))}
+    parts = []
+    for name, value in named_scores(record["scores"]).items():
+        others = [f"{kind} {formats(name, scores[name])}" for kind, scores in baselines.items() if name in scores]
+        parts.append(f"{name} {formats(name, value)}" + (f" ({', '.join(others)})" if others else ""))
+    return ", ".join(parts)
 
 
 def notices_of(record):
@@ -71,14 +73,15 @@ def summarize(runs):
     """DataFrame of the runs of a group in percent, indexed by task: training examples, runs, mean, std, median, best,
     best run, baseline.
 
-    baseline: of the majority label, or of a constant score.
+    baseline: of the majority label, or of a constant score.   TF-IDF: of logistic regression on the words, if a task
+    has it.
     A row of MRPC or STS-B is two training examples, one in each order. std is the sample standard deviation, NaN for
     one run.
     The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
     lines = []
     for record in runs:
-        baselines = headline_scores(record, "baselines")
+        baselines, words = headline_scores(record, "baselines"), headline_scores(record, "words")
         for line, value in headline_scores(record).items():
             lines.append({
                 "task": line,
@@ -86,13 +89,15 @@ def summarize(runs):
                 "best": value,
                 "best run": record["run"],
                 "baseline": baselines.get(line, np.nan),
+                "TF-IDF": words.get(line, np.nan),
                 "rank": rank(record),
             })
     scores = pd.DataFrame(lines)
     by_task = scores.groupby("task", sort=False)
     table = by_task["best"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
     table.insert(0, "training examples", by_task["training examples"].first())
-    return table.join(scores.loc[by_task["rank"].idxmax()].set_index("task")[["best", "best run", "baseline"]])
+    best = scores.loc[by_task["rank"].idxmax()].set_index("task")[["best", "best run", "baseline", "TF-IDF"]]
+    return table.join(best.drop(columns="TF-IDF") if best["TF-IDF"].isna().all() else best)
 
 
 def table_of_runs(runs):

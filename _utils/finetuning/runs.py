@@ -123,8 +123,11 @@ def add_run(record):
 
 
 def with_evaluations(record, evaluations):
-    """A record with {split: `Task.evaluation`}, in place of those of a test file."""
-    for part in "scores baselines notices classes confusion thresholds".split():
+    """A record with {split: `Task.evaluation`}, in place of those of a test file.
+
+    Those with "words" also have the scores of the baseline in word_baseline.py.
+    """
+    for part in "scores baselines words notices classes confusion thresholds".split():
         dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
         record = record | {part: dev | {split: values[part] for split, values in evaluations.items() if part in values}}
     return record

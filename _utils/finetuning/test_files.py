@@ -7,6 +7,7 @@ from _utils.finetuning.preparation import chosen_runs
 from _utils.finetuning.runs import Runs, add_run, path_of, score, with_evaluations
 from _utils.tasks.submission import OFFICIAL_ROWS, complete_submission, rows_of
 from _utils.tasks.tables import table_key
+from _utils.tasks.word_baseline import with_word_scores
 
 
 def score_test_files(c, tables):
@@ -25,7 +26,8 @@ def score_test_files(c, tables):
             if key:
                 outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
                 task = data.test_task.of_runs([record])
-                evaluations["test"] = task.evaluation(outputs, data.splits["test"]["label"][:])
+                evaluation = task.evaluation(outputs, data.splits["test"]["label"][:])
+                evaluations = with_word_scores({"test": evaluation}, task, data.splits, record["settings"])
             add_run({**with_evaluations(record, evaluations), "test_table": key})
 
 

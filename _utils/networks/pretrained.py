@@ -14,7 +14,15 @@ from transformers.utils import logging
 
 from _utils.errors import UserError, as_user_error
 from _utils.names import find_checkpoint
-from _utils.networks.build import PARTS, build_network, check_length, network_class, shared_modules
+from _utils.networks.build import (
+    PARTS,
+    build_network,
+    check_length,
+    max_positions,
+    network_class,
+    shared_modules,
+    trained_length,
+)
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.runs.files import content_key
@@ -47,6 +55,14 @@ class Pretrained(NamedTuple):
     digest: str
     size: str
     run: dict
+
+    @property
+    def length(self):
+        """Tokens of the longest text all of whose positions were trained; of other origin, that its tokenizer allows.
+        """
+        if self.run:
+            return trained_length(self.model, self.run)
+        return min(max_positions(self.model), self.hf_tokenizer.model_max_length)
 
     def encoder(self):
         """A copy of the encoder, for one run."""

@@ -9,6 +9,7 @@ A kind of task is a subclass of `Task` in a file of its own, listed in kinds.py.
     score, constant, notice     of a dev or test set: metrics, the best constant prediction, a warning
     write, lines                predictions -> file, predictions -> text for `python -m _utils predict`
     why_not_exported, set_head  weights -> a class of transformers
+    exported_tokenizer          -> a tokenizer with which transformers reads texts as `encode` does
 
 Everything else asks the task, and never for its kind.
 """
@@ -30,6 +31,7 @@ from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.table_files import read_table
 from _utils.tasks.tables import are_whole, as_label, numbers_in, shortened, write_rows
+from _utils.text.exported_tokenizer import exported_tokenizer
 
 
 class Predictions(NamedTuple):
@@ -381,8 +383,8 @@ class Task(Description):
 
     def why_not_exported(self, settings, family):
         """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
-        if settings.get("pooling") == "mean":
-            return "pooling=mean"
+        if settings.get("pooling", "first") != "first":
+            return f"pooling={settings['pooling']}"
         # The heads of these two families are a layer, GELU and a layer, on the first token.
         return None if family in ("electra", "roformer") else f"a finetuned {family} model"
 
@@ -397,3 +399,7 @@ class Task(Description):
     def set_head(self, network, layer):
         """Make the head of a network of `transformers_class` compute the linear layer."""
         copy_output_layer(layer, network.classifier, network.base_model.encoder.layer[-1].output.LayerNorm)
+
+    def exported_tokenizer(self, hf_tokenizer, settings):
+        """The tokenizer of an exported network, which truncates where training did. settings: of the run."""
+        return exported_tokenizer(hf_tokenizer, settings["max_length"])

@@ -84,6 +84,11 @@ class Description:
         """{split: rows} of the official tables of GLUE; {} if `rows` is not set."""
         return dict(zip(self.splits, self.rows))
 
+    @property
+    def advice_about_special_tokens(self):
+        """What to do about texts that contain "[SEP]"."""
+        return "Put two texts into two columns, and set 'text' to both." if len(self.texts) == 1 else ""
+
     def file(self, split):
         """The file of a split in the GLUE download, where AX has a folder of its own."""
         return "AX/diagnostic.tsv" if split == "test_ax" else f"{self.title}/{split.replace('validation', 'dev')}.tsv"

@@ -16,14 +16,15 @@ from _utils.errors import UserError, as_user_error
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 _LONGEST_WORD = 20  # characters
 _SPACES = re.compile(r"\s*")
-_SCRIPT_WITHOUT_SPACES = re.compile("[" + "".join((
+SCRIPTS_WITHOUT_SPACES = "".join((  # between words; for the inside of [] in a regular expression
     "\u0e01-\u109f",  # Thai, Lao, Tibetan, Burmese
     "\u1780-\u17ff",  # Khmer
     "\u1950-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf",  # other scripts of Southeast Asia
     "\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31a0-\u9fff\uf900-\ufaff\uff66-\uff9f",  # Chinese, Japanese
     "\ua000-\ua4cf",  # Yi
     "\U0001aff0-\U0001b2ff\U00020000-\U000323af",  # rare characters of Japanese and Chinese
-)) + "]")
+))
+_SCRIPT_WITHOUT_SPACES = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]")
 _ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', "
            "'answers': [{'text', 'answer_start'}]}]}]}]}), in that of MRQA (JSON lines of paragraphs), or a table in "
            "parquet or JSON with the columns id, context, question, answers.")

@@ -8,7 +8,7 @@ import torch
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
 
-from _utils.text.special_tokens import MANY_UNKNOWN, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, special_tokens_in, unknown_words
 
 MIN_UPDATES = 300  # of custom tasks, which may have few rows
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
@@ -113,13 +113,16 @@ class EncodedTask(NamedTuple):
     labels: dict = {}
 
 
+def training_rows(rows, limit):
+    """The first `limit` rows of a training Dataset; None: all."""
+    return rows.select(range(min(len(rows), limit or len(rows))))
+
+
 def encode_task(task, splits, settings, hf_tokenizer):
     """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; "rows" limits the training
     set.
     """
-    rows = splits["train"]
-    rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
-    train = task.encode(rows, hf_tokenizer, settings, training=True)
+    train = task.encode(training_rows(splits["train"], settings["rows"]), hf_tokenizer, settings, training=True)
     devs = {split: task.encode(splits[split], hf_tokenizer, settings) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
@@ -148,6 +151,17 @@ def unknown_notice(rows, hf_tokenizer, texts, advice, many):
     texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
     return (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
             f"{unknown_words(hf_tokenizer, texts)}. {advice}")
+
+
+def special_token_notice(texts, hf_tokenizer, advice):
+    """A warning about texts, or lists of words, that contain "[SEP]" and the like, which are plain text; or None."""
+    texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
+    counts = special_tokens_in(hf_tokenizer, texts)
+    if not counts:
+        return None
+    [(most_common, _)] = counts.most_common(1)
+    return (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "
+            f"which are read as plain text. {advice}").rstrip()
 
 
 def text_notices(rows, max_length, hf_tokenizer, texts, if_long, if_unknown, many=MANY_UNKNOWN):

@@ -10,7 +10,7 @@ from _utils.tasks.tag_schemes import entities
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
 # is one.
-_WORDS = pre_tokenizers.Sequence([
+WORDS = pre_tokenizers.Sequence([
     pre_tokenizers.BertPreTokenizer(),
     pre_tokenizers.Split(Regex(r"\p{Han}|\p{Hiragana}+|[\p{Katakana}ー]+"), "isolated")])
 _Label = Annotated[str, Field(min_length=1)]
@@ -39,7 +39,7 @@ class Tagged(NamedTuple):
 
 def words_in(text):
     """[(word, start, end)] of a text."""
-    return [(word, *place) for word, place in _WORDS.pre_tokenize_str(text)]
+    return [(word, *place) for word, place in WORDS.pre_tokenize_str(text)]
 
 
 def read_spans(cell):

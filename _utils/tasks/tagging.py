@@ -21,9 +21,10 @@ from _utils.tasks.custom_tables import class_fields, class_names, load
 from _utils.tasks.definition import TEXTS_ADVICE, is_conll
 from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
-from _utils.tasks.spans import is_nested, spans_of_tags, spans_to_tags, words_in
+from _utils.tasks.spans import WORDS, is_nested, spans_of_tags, spans_to_tags, words_in
 from _utils.tasks.tables import as_label, ids_of_lists, items, labels_in, shortened, write_rows
 from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
+from _utils.text.exported_tokenizer import exported_tokenizer_of_words
 from _utils.text.special_tokens import template_of, text_tokenizer
 
 
@@ -39,8 +40,10 @@ class Tagging(Task):
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))
     text_format: ClassVar = "a list of words"
     suffix: ClassVar[str] = ".conll"
+    advice_about_special_tokens: ClassVar[str] = ""
     transformers_class: ClassVar = AutoModelForTokenClassification
     words_of: ClassVar = staticmethod(items)  # the words of a text of a Dataset or a file
+    word_splitter: ClassVar = None  # a PreTokenizer that divides texts into words, if not the tokenizer's own does
 
     # Tables
 
@@ -206,6 +209,10 @@ class Tagging(Task):
     def set_head(self, network, layer):
         network.classifier = layer
 
+    def exported_tokenizer(self, hf_tokenizer, settings):
+        """As `Task.exported_tokenizer`. It reads each word as if it followed a space (`wordpieces`)."""
+        return exported_tokenizer_of_words(hf_tokenizer, settings["max_length"], self.word_splitter)
+
 
 @kind_of_task
 class Spans(Tagging):
@@ -217,6 +224,7 @@ class Spans(Tagging):
     text_feature: ClassVar = datasets.Value("string")
     text_format: ClassVar = "a text"
     suffix: ClassVar[str] = ".tsv"
+    word_splitter: ClassVar = WORDS
 
     @classmethod
     def labels_of(cls, tables, texts, columns, definition):

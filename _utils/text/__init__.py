@@ -4,6 +4,7 @@ sources               an entry of `datas` as a Corpus: a corpus on the hub, or f
                       documents in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
 special_tokens        its special tokens and their template; text_tokenizer, with which all raw text is tokenized
+exported_tokenizer    a tokenizer with which transformers reads texts as text_tokenizer does
 normalization         warnings where lower case or removed accents destroy words
 new_tokens            words added to the vocabulary of trained networks
 processors            documents to examples

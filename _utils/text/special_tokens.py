@@ -1,5 +1,6 @@
 """Special tokens of any tokenizer: their roles, the template that puts them around texts, the tokens of raw text."""
 import json
+import re
 from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
@@ -114,6 +115,13 @@ def text_tokenizer(hf_tokenizer):
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))
     tokenizer.encode_special_tokens = True  # as text; pickling loses this setting
     return tokenizer
+
+
+def special_tokens_in(hf_tokenizer, texts):
+    """Counter of the texts that contain the name of a token with a role, such as "[SEP]", by the first such name."""
+    names = hf_tokenizer.special_tokens_map.values()
+    found = map(re.compile("|".join(map(re.escape, names))).search, texts)
+    return Counter(match[0] for match in found if match)
 
 
 def unknown_words(hf_tokenizer, texts):

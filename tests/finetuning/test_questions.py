@@ -13,9 +13,7 @@ from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.preparation import for_checkpoint
 from _utils.finetuning.runs import Runs, run_path
-from _utils.networks import load_pretrained
 from _utils.tasks.custom import load_custom_task
 from _utils.tasks.definition import complete_custom_task
 from _utils.tasks.question_files import read_questions
@@ -104,15 +102,14 @@ def test_ids_of_test_questions_differ(tmp_path):
         loaded(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
 
 
-def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
-    """Length 512 where the network has as many positions (F63); with other tasks, the length of the recipe."""
+def test_names_of_google_are_files_in_a_folder(tmp_path):
+    """They may be beside other tasks."""
     (tmp_path / "squad").mkdir()
     for split in ("train", "dev"):
         (tmp_path / f"squad/{split}.json").write_text(squad([("beta", 6)], None))
     c, with_rte = (complete_finetuning(finetune.c.override([f"tasks={tasks}", f"glue_dir={tmp_path}"]))
                    for tasks in ("squad,searchqa", "squad,rte"))
-    pretrained = load_pretrained(str(fresh_checkpoint))
-    assert [for_checkpoint(each, pretrained).max_length for each in (c, with_rte)] == [512, 128]
+    assert with_rte.tasks[1] == "rte"
     data = load_custom_task(c.tasks[0])
     assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2
     with pytest.raises(UserError, match="searchqa/train.json"):
@@ -147,9 +144,9 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
         Path(file).write_text(json.dumps(content))
     task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions",
             "questions": {"n_best": 5, **options}}
-    results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", epochs=2)
+    results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", "max_length=128", epochs=2)
     assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
-    assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"] and Runs()[0]["settings"]["max_length"] == 512
+    assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"]
     test = results.tables["q"].splits["test"]
     files = [Path("test_outputs/g", folder, "q.json") for folder in ("", "n_best", "null_odds")]
     texts, n_best, odds = (json.loads(file.read_text()) for file in files)
@@ -172,7 +169,7 @@ def check_export(checkpoint, questions):
     exported = AutoModelForQuestionAnswering.from_pretrained("out/classifier")
     tokenizer = AutoTokenizer.from_pretrained("out/classifier")
     model = finetune.load(checkpoint)
-    rows = QuestionRows(questions.select([0]), model.hf_tokenizer, 512, model.task.questions)
+    rows = QuestionRows(questions.select([0]), model.hf_tokenizer, 128, model.task.questions)
     *inputs, is_answer, starts, _ = rows.batch([0])
     encoded = tokenizer(questions[0]["question"], questions[0]["context"], return_tensors="pt")
     assert encoded["input_ids"].equal(inputs[0])

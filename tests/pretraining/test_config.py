@@ -2,13 +2,16 @@
 from types import SimpleNamespace
 
 import pytest
+from transformers import AutoConfig, AutoModel
 
 import finetune
 import pretrain
 from _utils.config import MyConfig, complete
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.lengths import length_warnings
 from _utils.finetuning.preparation import for_checkpoint
+from _utils.networks.pretrained import Pretrained
 from _utils.objectives.keys import OF_OBJECTIVES
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import RECIPES
@@ -190,14 +193,37 @@ def test_derived_values_of_finetuning(arguments, expected):
     assert all(str(config[key]) == value for key, value in (part.split("=") for part in expected.split()))
 
 
-@pytest.mark.parametrize("name, size, arguments, expected", [
-    ("a.pth", "small", "", ("small", 128)), ("a.pth", "base", "", ("base", 512)),
-    ("a.pth", "small", "max_length=64 size=base", ("base", 64)), ("some/model", "small", "", ("small", 512)),
-])
-def test_size_and_length_follow_from_the_checkpoint(name, size, arguments, expected):
-    model = SimpleNamespace(base_model=None, config=SimpleNamespace(max_position_embeddings=512))
-    config = for_checkpoint(finetuning(*arguments.split()), SimpleNamespace(name=name, size=size, model=model))
-    assert (config.size, config.max_length) == expected
+def pretrained(size, length=None, allowed=512, positions=512):
+    """A Pretrained with a recipe's family. length: of its pretraining; None: of other origin, with a tokenizer that
+    allows `allowed` tokens.
+    """
+    small = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
+    family = RECIPES[size].encoder.family
+    model = AutoModel.from_config(AutoConfig.for_model(family, **small, max_position_embeddings=positions))
+    run = {} if length is None else {"size": size, "max_length": length}
+    return Pretrained("a", model, SimpleNamespace(model_max_length=allowed), "", size, run)
+
+
+@pytest.mark.parametrize("given, arguments, expected", [
+    (("small", 128), "", 128), (("base", 512), "", 512), (("tiny", 32), "", 32), (("small", 256), "", 256),
+    (("small", 128), "tasks=squad", 128), (("mini", 64), "", 128), (("mini", 256), "", 256),
+    (("mini", 64), "tasks=squad", 512), (("mini", 64), "tasks=squad,rte", 128), (("base",), "", 512),
+    (("base", None, 1 << 60), "", 512), (("base", None, 128), "", 128), (("base", None, 512, 64), "", 64),
+    (("small", 128), "max_length=64", 64)])
+def test_size_and_length_follow_from_the_checkpoint(given, arguments, expected):
+    """The length is that of the pretraining; with rotary positions, at least the recipe's (of questions: all)."""
+    config = for_checkpoint(finetuning(*arguments.split()), pretrained(*given))
+    assert (config.size, config.max_length) == (given[0], expected) and not length_warnings(config, pretrained(*given))
+
+
+@pytest.mark.parametrize("given, warned", [
+    (("tiny", 32), "32 tokens"), (("tiny", 256), ""), (("mini", 64), ""), (("base",), ""),
+    (("base", None, 128), "128 tokens")])
+def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
+    """Rotary positions are not trained."""
+    config = for_checkpoint(finetuning("max_length=200"), pretrained(*given))
+    warnings = length_warnings(config, pretrained(*given))
+    assert len(warnings) == bool(warned) and all(warned in text for text in warnings)
 
 
 def test_what_the_keys_select_exists():

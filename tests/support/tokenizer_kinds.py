@@ -64,13 +64,14 @@ def train(kind):
     return tokenizer
 
 
-def save_folder(kind, folder):
-    """Write a tokenizer with the added tokens to a folder, without the roles of its special tokens.
+def save_folder(kind, folder, markers=True):
+    """Write a tokenizer to a folder, without the roles of its special tokens. markers: with the added tokens.
 
     Returns the path.
     """
     fast = PreTrainedTokenizerFast(tokenizer_object=train(kind))
-    fast.add_special_tokens({"extra_special_tokens": MARKERS})
-    fast.add_tokens(["[NUM]"])
+    if markers:
+        fast.add_special_tokens({"extra_special_tokens": MARKERS})
+        fast.add_tokens(["[NUM]"])
     fast.save_pretrained(folder)
     return str(folder)

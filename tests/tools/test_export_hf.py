@@ -1,9 +1,11 @@
 """Exporting checkpoints to transformers folders, and loading these folders again (export_hf, load_pair,
 load_pretrained).
 """
+import itertools
 import json
 import shutil
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from huggingface_hub import ModelCard
 from tiny_finetuning import table_row
 from transformers import (
     AutoModel,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -25,13 +28,16 @@ from transformers import (
 import finetune  # noqa: F401  defines the base case of a task
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
+from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import TASKS
+from _utils.tasks.heads import head_options
 from _utils.tasks.kinds import KINDS
+from _utils.tasks.questions import QuestionOptions, Questions
 from _utils.tasks.tagging import Tagging
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
@@ -61,7 +67,7 @@ def test_the_folder_contains_the_network_its_tokenizer_and_a_card(exported, fres
     assert encoder.config.layer_norm_eps == 1e-12 and f"{name}.from_pretrained" in (folder / "README.md").read_text()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     text = "The Generator replaces some words of the text", "uncommonly!"
-    assert tokenizer(*text) == small_tokenizer(*text) and tokenizer.model_max_length == 512
+    assert tokenizer(*text) == small_tokenizer(*text) and tokenizer.model_max_length == 32  # as in pretraining
     assert isinstance(tokenizer, transformers.BertTokenizer) and tokenizer.mask_token_id == 4
 
 
@@ -86,9 +92,11 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):
     """(path, model) of a checkpoint as finetune.py writes it, with a new output layer. more: for the row of the run."""
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     torch.manual_seed(1)
-    predictor = task.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, {})
-    torch.nn.init.normal_(predictor.classifier.bias)
-    row = table_row(task.name, **{"settings": {"wsc_trick": False, "own_task": task.as_data()}, **more})
+    settings = {"wsc_trick": False, "own_task": task.as_data(), "max_length": 24, **more.pop("settings", {})}
+    predictor = task.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, settings)
+    for parameter in predictor.classifier.parameters():
+        torch.nn.init.normal_(parameter, std=.1)
+    row = table_row(task.name, settings=settings, **more)
     save_finetuned(folder / f"{task.name}.pth", predictor, pretrained.hf_tokenizer, row)
     return folder / f"{task.name}.pth", predictor
 
@@ -112,6 +120,50 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
     tolerance = 1e-3 if task is INTENTS else 1e-5
     torch.testing.assert_close(output(loaded).logits.squeeze(-1), expected, atol=tolerance, rtol=0)
     assert tuple(loaded.config.id2label.values()) == (task.labels or ("score",))
+
+
+def values_of(key):
+    """All values of a key of the configuration, and one more where these are words."""
+    kind = FINETUNE_KEYS[key].accepts
+    return (False, True) if kind is bool else (*get_args(kind), "another")
+
+
+def test_each_setting_of_the_network_is_exported_or_refused(tmp_path, fresh_checkpoint):
+    of_network, refused = [key for key in FINETUNE_KEYS if head_options({key: None})], []
+    settings = [(key, value) for key in of_network for value in values_of(key)]
+    for key, value in settings:
+        path, original = finetuned(tmp_path, fresh_checkpoint, settings={key: value})
+        folder = tmp_path / f"{key}_{value}"
+        try:
+            export_hf(str(path), str(folder))
+        except UserError as error:
+            refused.append(value)
+            assert f"{key}={value}" in str(error)
+        else:
+            exported = AutoModelForSequenceClassification.from_pretrained(folder / "classifier")
+            with torch.no_grad():
+                expected = original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+            torch.testing.assert_close(output(exported).logits, expected, atol=1e-5, rtol=0)
+    assert len(of_network) == 3 and refused == ["mean", "another"]
+
+
+@pytest.mark.parametrize("options", [dict(zip(("joint", "answerability", "answerable_from_start"), values))
+                                     for values in itertools.product((False, True), repeat=3)])
+def test_each_output_layer_of_questions_is_exported_or_refused(tmp_path, fresh_checkpoint, options):
+    task = Questions("q", "q", ("question", "context"), is_own=True, questions=QuestionOptions(**options))
+    path, original = finetuned(tmp_path, fresh_checkpoint, task)
+    if options["joint"] or options["answerability"]:
+        with pytest.raises(UserError, match="'joint': False, 'answerability': False"):
+            export_hf(str(path), str(tmp_path / "out"))
+        return
+    export_hf(str(path), str(tmp_path / "out"))
+    exported = output(AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out/classifier"))
+    original.base_model.eval()  # without dropout, but with the logits that are the outputs in training
+    with torch.no_grad():
+        inputs = IDS, (IDS > 0).long(), SEGMENTS
+        logits = original(*inputs, torch.ones_like(IDS), torch.zeros(2, dtype=torch.long))[..., :IDS.shape[1]]
+    expected = torch.stack([exported.start_logits, exported.end_logits], dim=1)
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
 def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):

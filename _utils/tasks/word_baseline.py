@@ -1,0 +1,86 @@
+"""A baseline for the classes of texts: TF-IDF of their words and logistic regression."""
+import itertools
+import re
+import warnings
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+from _utils.tasks.question_files import SCRIPTS_WITHOUT_SPACES
+from _utils.tasks.rows import training_rows
+
+# Larger tables are sampled, so that it takes at most about ten seconds of one core.
+MAX_ROWS, MAX_CHARACTERS, MAX_ROWS_TIMES_CLASSES = 20_000, 5_000_000, 200_000
+_MAX_FEATURES, _MAX_WEIGHTS = 50_000, 500_000
+# A character of a script without spaces between words, or a word.
+_WORDS = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]|[^\\W{SCRIPTS_WITHOUT_SPACES}]+")
+
+
+def has_word_baseline(task):
+    """Whether the texts of a Task have classes, one each. GLUE's tasks are compared with published results instead."""
+    return task.one_class and task.reports_classes
+
+
+def with_word_scores(evaluations, task, splits, settings):
+    """{split: `Task.evaluation`} with {metric: value} of the baseline as "words".
+
+    Without these for a kind of task that has no such baseline, and if the training texts have no two classes or no
+    words.
+    splits: {name: Dataset}.   settings: of the run; "rows" limits the training rows.
+    """
+    if not has_word_baseline(task) or not (model := _fitted(task, splits["train"], settings["rows"])):
+        return evaluations
+    return {split: evaluation | {"words": _score(model, task, splits[split])}
+            for split, evaluation in evaluations.items()}
+
+
+def sampled_rows(task, rows):
+    """Indexes of the training rows of which the baseline is made: a share of each class, drawn with a fixed seed."""
+    labels, n = pd.Series(rows["label"][:]), len(rows)
+    n_characters = n * np.mean([sum(map(len, texts)) for texts in _texts(task, rows[:1000])])
+    largest = min(MAX_ROWS, MAX_ROWS_TIMES_CLASSES / len(task.labels), n * MAX_CHARACTERS / max(1, n_characters))
+    order = np.random.default_rng(0).permutation(n)
+    rank, sizes = (labels[order].groupby(labels).transform(how).sort_index() for how in ("cumcount", "size"))
+    return np.flatnonzero(rank < min(1, largest / n) * sizes)
+
+
+@lru_cache(1)
+def _fitted(task, rows, limit):
+    """The fitted pipeline of scikit-learn, or None."""
+    rows = training_rows(rows, limit)
+    rows = rows.select(sampled_rows(task, rows))
+    texts, labels = _texts(task, rows[:]), rows["label"][:]
+    if len(set(labels)) < 2 or not any(map(_features, texts)):
+        return None
+    # here, because only custom tasks need them
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    weights = dict(enumerate(task.class_weights)) if task.class_weights else None
+    n_features = min(_MAX_FEATURES, _MAX_WEIGHTS // len(task.labels))  # the most frequent ones
+    model = make_pipeline(TfidfVectorizer(analyzer=_features, sublinear_tf=True, max_features=max(1, n_features)),
+                          LogisticRegression(C=10, class_weight=weights, max_iter=50))
+    with warnings.catch_warnings(action="ignore"):  # which are enough for a baseline
+        return model.fit(texts, labels)
+
+
+def _texts(task, columns):
+    """[the one or two texts of a row] of rows as a Dataset returns them."""
+    return list(zip(*(columns[name] for name in task.texts)))
+
+
+def _features(texts):
+    """The words and pairs of successive words of one or two texts, with the index of the text."""
+    features = []
+    for i, text in enumerate(texts):
+        words = _WORDS.findall(text.lower())
+        features += [(i, word) for word in words] + [(i, *pair) for pair in itertools.pairwise(words)]
+    return features
+
+
+def _score(model, task, rows):
+    """`Task.score` of the fitted pipeline. Classes without a training row have the probability 0."""
+    probabilities = np.zeros((len(rows), len(task.labels)))
+    probabilities[:, model[-1].classes_] = model.predict_proba(_texts(task, rows[:]))
+    return task.score(probabilities, rows["label"][:])

@@ -1,0 +1,91 @@
+"""The baseline of TF-IDF and logistic regression beside a network, and its cost on large tables."""
+import random
+
+import datasets
+import numpy as np
+import pytest
+from csv_files import write_csv
+from tiny_finetuning import run, run_own
+
+from _utils.finetuning.results import format_scores, report
+from _utils.finetuning.runs import Runs
+from _utils.tasks import word_baseline
+from _utils.tasks.base import Task
+from _utils.tasks.kinds import KINDS
+from _utils.tasks.word_baseline import sampled_rows, with_word_scores
+
+TOPICS = {"a": "red blue green".split(), "b": "one two three".split()}
+OWN = {"name": "mine", "train": "train.csv", "dev": "dev.csv"}
+
+
+def write_table(path, n, columns=("text",), seed=0):
+    """Texts of random words, of which one shows the label."""
+    rng, rows = random.Random(seed), []
+    for i in range(n):
+        label = "ab"[i % 2]
+        texts = [" ".join(rng.choices("the of a word text".split(), k=5)) for _ in columns]
+        texts[-1] += f" {rng.choice(TOPICS[label])}"
+        rows.append((*texts, label))
+    write_csv(path, (*columns, "label"), rows)
+
+
+@pytest.mark.parametrize("columns", [("text",), ("first", "second")])
+def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tmp_path, monkeypatch, capsys, columns):
+    """In its line, its record and the table. GLUE's tasks have none."""
+    monkeypatch.chdir(tmp_path)
+    for seed, (name, n) in enumerate({"train.csv": 240, "dev.csv": 20, "test.csv": 20}.items()):
+        write_table(name, n, columns, seed)
+    results = run_own(fresh_checkpoint, OWN | {"test": "test.csv", "text": list(columns)}, epochs=1)
+    printed, [record] = capsys.readouterr().out, Runs()
+    assert record["words"] == {split: {"accuracy": 1., "macro_f1": 1.} for split in ("validation", "test")}
+    assert results.scores["TF-IDF"].tolist() == [100., 100.] and "TF-IDF" in report(Runs())
+    assert "(majority 50.00, TF-IDF 100.00)" in printed and "TF-IDF 100.00" in format_scores(record)
+
+
+def test_tasks_of_glue_and_kinds_without_a_class_for_each_text_have_none(
+        fresh_checkpoint, glue, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(fresh_checkpoint, "tasks=rte", f"glue_dir={glue}", "task_overrides={'rte': {'epochs': 1, 'rows': 32}}")
+    [record] = Runs()
+    assert "words" not in record and "TF-IDF" not in report(Runs())
+    for name in ("regression", "multilabel", "choices", "tagging"):
+        task = KINDS[name]("mine", "mine", ("text",), ("a", "b"), is_own=True)
+        assert with_word_scores({"validation": {}}, task, {}, {"rows": None}) == {"validation": {}}
+
+
+def evaluated(texts, labels, **fields):
+    task = Task("mine", "mine", ("text",), ("a", "b"), is_own=True, **fields)
+    rows = datasets.Dataset.from_dict({"text": texts, "label": labels})
+    return with_word_scores({"validation": {}}, task, {"train": rows, "validation": rows}, {"rows": None})["validation"]
+
+
+@pytest.mark.parametrize("texts, accuracy", [
+    (["天気がいい", "電車が遅い"], 1.), (["อากาศดี", "รถช้า"], 1.), (["GOOD", "bad"], 1.), (["!", "?"], None),
+    (["", ""], None)])
+def test_texts_in_any_script(texts, accuracy):
+    """In scripts without spaces each character is a word. Without words there is no baseline."""
+    found = evaluated([f"{text}{'。' * (i % 3)}" for i in range(10) for text in texts], [0, 1] * 10)
+    assert found == ({"words": {"accuracy": accuracy}} if accuracy else {})
+
+
+def test_one_class_has_no_baseline():
+    assert evaluated(["good", "bad"], [0, 0]) == {}
+
+
+def test_weights_of_the_classes_are_those_of_the_loss():
+    """A word that 3 rows of 10 with a class have is enough if this class has a high weight."""
+    texts, labels = ["maybe"] * 10, [0] * 7 + [1] * 3
+    assert evaluated(texts, labels)["words"]["accuracy"] == pytest.approx(.7)
+    assert evaluated(texts, labels, class_weights=(1., 9.))["words"]["accuracy"] == pytest.approx(.3)
+
+
+def test_large_tables_are_sampled_with_rows_of_each_class(monkeypatch):
+    task = Task("mine", "mine", ("text",), tuple("abc"), is_own=True)
+    labels = np.repeat([0, 1, 2], [900, 99, 1])
+    rows = datasets.Dataset.from_dict({"text": ["a word " * 5] * 1000, "label": labels})
+    assert len(sampled_rows(task, rows)) == 1000
+    for limit, value in (("MAX_ROWS", 100), ("MAX_CHARACTERS", 3500), ("MAX_ROWS_TIMES_CLASSES", 300)):
+        with monkeypatch.context() as patch:
+            patch.setattr(word_baseline, limit, value)
+            chosen = sampled_rows(task, rows)
+        assert np.bincount(labels[chosen]).tolist() == [90, 10, 1]

@@ -1,0 +1,228 @@
+"""Exported models predict as the finetuned ones do, with the lines of docs/checkpoints.md."""
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from documents import section
+from tiny_finetuning import run_own
+from tokenizer_kinds import KINDS, TEXT, save_folder
+from transformers import AutoTokenizer
+
+import pretrain
+from _utils.commands.export_hf import export_hf
+from _utils.config import complete
+from _utils.finetuning.model import load
+from _utils.runs.checkpoints import save_pretrained
+from _utils.tasks.spans import WORDS as WORDS_OF_SPANS
+from _utils.tasks.spans import words_in
+from _utils.tasks.tagging import wordpieces
+from _utils.text import text_tokenizer
+from _utils.text.exported_tokenizer import exported_tokenizer, exported_tokenizer_of_words
+from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens
+
+WORDS = ("Anne-Marie O'Neil U.S. re-uses the GENERATOR, which replaces some WORDS of the text Café naïve "
+         "[SEP] [MASK] and the discriminator finds each (word) 3.5% of the time 東京タワーへ").split()
+ODD_WORDS = ["Cafe\u0301", "☃"]  # with an accent as a character of its own, and not in the vocabulary
+LENGTHS = 0, 3, 8, 14, 40  # words; the longest texts are longer than max_length
+
+
+def sentence(rng, n, words=(*WORDS, *ODD_WORDS)):
+    return " ".join(rng.choices(words, k=n))
+
+
+def write_rows(path, rows):
+    Path(path).write_text("\n".join(json.dumps(row) for row in rows))
+
+
+def examples(*headings):
+    """What the lines below headings of docs/checkpoints.md define, executed in a folder with exported/."""
+    found = {}
+    for heading in headings:
+        [block] = re.findall(r"```python\n(.*?)```", section("checkpoints.md", heading), re.S)
+        exec(block, found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def checkpoint(small_tokenizer, tmp_path_factory):
+    """Path of a pretraining checkpoint of size tiny, with random weights and a vocabulary for all WORDS."""
+    characters = sorted(set("".join(WORDS).lower()) - {*"éï"})
+    words = small_tokenizer.get_vocab()
+    tokens = [*sorted(words, key=words.get), *characters, *(f"##{character}" for character in characters)]
+    hf_tokenizer, c = tokenizer_from_tokens([*dict.fromkeys(tokens)]), complete(pretrain.c.override(["size=tiny"]))
+    pretrain.set_seed(0)
+    path = tmp_path_factory.mktemp("pretrained") / "words_0_100.0%.pth"
+    save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
+    return path
+
+
+@pytest.fixture
+def finetuned(checkpoint, tmp_path, monkeypatch):
+    """`finetuned(rows, kind=..., ...)`: the model of a tiny run on these rows, which is exported to exported/."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(rows, *overrides, epochs=2, **task):
+        write_rows("train.jsonl", rows)
+        task = {"name": "mine", "train": "train.jsonl", "dev": "train.jsonl", **task}
+        run_own(checkpoint, task, "max_length=32", *overrides, epochs=epochs, lr=3e-3, bs=16)
+        export_hf("g_mine_0.pth", "exported")
+        return load("g_mine_0.pth")
+    return run
+
+
+def saved(tokenizer, folder):
+    """A tokenizer as transformers loads it."""
+    tokenizer.save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_exported_tokenizer_reads_texts_as_finetuning_does(kind, tmp_path):
+    """Special tokens are text, but tokens that a user added are tokens."""
+    hf_tokenizer = pretrained_tokenizer(save_folder(kind, tmp_path / "given"), "")
+    text = f"{TEXT} [SEP] </s> [MASK] [UNK] word {TEXT}"
+    tokenizer = saved(exported_tokenizer(hf_tokenizer, 20), tmp_path / "out")
+    assert tokenizer(text)["input_ids"] == text_tokenizer(hf_tokenizer).encode(text).ids
+    assert len(tokenizer(text, truncation=True)["input_ids"]) == 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_exported_tokenizer_reads_words_as_finetuning_does(kind, tmp_path):
+    """Each follows a space. Of spans, words are those of the training also in scripts without spaces."""
+    text = "the (word), of some-text [SEP] 東京タワー"
+    spaced, words = text.split(), [word for word, *_ in words_in(text)]
+    hf_tokenizer = pretrained_tokenizer(save_folder(kind, tmp_path / "given", markers=False), "")
+    pieces = wordpieces([spaced, words], hf_tokenizer)
+    ids_of = lambda words: sum((pieces[word] for word in words), [])
+    tokenizer = saved(exported_tokenizer_of_words(hf_tokenizer, 20), tmp_path / "words")
+    assert tokenizer(spaced, is_split_into_words=True, add_special_tokens=False)["input_ids"] == ids_of(spaced)
+    tokenizer = saved(exported_tokenizer_of_words(hf_tokenizer, 20, WORDS_OF_SPANS), tmp_path / "spans")
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == ids_of(words)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_exported_tokenizer_reads_added_tokens_inside_words(kind, tmp_path):
+    """With the space that the lines of docs/checkpoints.md write before each word."""
+    hf_tokenizer = pretrained_tokenizer(save_folder(kind, tmp_path / "given"), "")
+    tokenizer = saved(exported_tokenizer_of_words(hf_tokenizer, 20), tmp_path / "words")
+    pieces = wordpieces([TEXT.split()], hf_tokenizer)
+    for word, ids in pieces.items():
+        assert tokenizer(f" {word}", add_special_tokens=False)["input_ids"] == ids
+
+
+@pytest.fixture
+def rng():
+    return random.Random(0)
+
+
+def test_classes_of_texts(finetuned, rng):
+    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": "ab"[i % 2]} for i in range(64)]
+    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    labels, probabilities = finetuned(rows).predict(texts)
+    found = examples("Texts")["classify"](texts, truncation=True)
+    assert [one["label"] for one in found] == labels
+    assert [one["score"] for one in found] == pytest.approx(probabilities.max(1), abs=1e-5)
+
+
+def test_several_labels_of_texts(finetuned, rng):
+    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": ["a", "b", "c"][:i % 4]} for i in range(64)]
+    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    model = finetuned(rows, kind="multilabel")
+    found = examples("Texts")["classify"](texts, truncation=True, top_k=None)
+    for of_text, expected in zip(found, model.predict(texts).probabilities, strict=True):
+        scores = {one["label"]: one["score"] for one in of_text}
+        assert [scores[label] for label in model.labels] == pytest.approx(expected, abs=1e-5)
+
+
+def test_scores_of_texts(finetuned, rng):
+    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": i / 7} for i in range(64)]
+    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    scores = finetuned(rows, kind="regression").predict(texts).labels
+    found = examples("Texts")["classify"](texts, truncation=True)
+    assert [one["score"] for one in found] == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("max_length", [32, 31])
+def test_classes_of_pairs(finetuned, rng, max_length):
+    """Also if both texts are too long, and if one is empty."""
+    rows = [{"a": sentence(rng, rng.randint(3, 20)), "b": sentence(rng, rng.randint(3, 20)), "label": i % 2}
+            for i in range(64)]
+    pairs = [(sentence(rng, first), sentence(rng, second)) for first in LENGTHS for second in LENGTHS]
+    expected = finetuned(rows, f"max_length={max_length}", text=["a", "b"]).predict(pairs).probabilities
+    found = examples("Pairs")
+    inputs = found["tokenizer"].pad([found["encode"](*pair) for pair in pairs], return_tensors="pt")
+    with torch.no_grad():
+        probabilities = found["model"](**inputs).logits.softmax(-1)
+    torch.testing.assert_close(probabilities, torch.tensor(expected), atol=1e-5, rtol=0)
+
+
+def test_windows_of_long_texts(finetuned, rng):
+    rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": i % 2} for i in range(64)]
+    texts = [sentence(rng, n) for n in (*LENGTHS, 90)]
+    expected = finetuned(rows, "window_stride=10").predict(texts).probabilities
+    found = examples("Windows of long texts")
+    for text, of_text in zip(texts, expected, strict=True):
+        with torch.no_grad():
+            probabilities = found["model"](**found["windows_of"](text, 10)).logits.softmax(-1).mean(0)
+        torch.testing.assert_close(probabilities, torch.tensor(of_text), atol=1e-5, rtol=0)
+
+
+def tagged(rng, n):
+    words = sentence(rng, n).split()
+    return words, ["B-A" if word[0].isupper() else "O" for word in words]
+
+
+def test_labels_of_words(finetuned, rng):
+    """Also of a word without tokens, which is [UNK]."""
+    rows = [dict(zip(("text", "label"), tagged(rng, rng.randint(3, 30)))) for _ in range(64)]
+    sentences = [sentence(rng, n).split() for n in (*LENGTHS[1:], 90) for _ in range(4)] + [["the", "\u200b", "U.S."]]
+    tags = finetuned(rows, epochs=8).predict(sentences).labels
+    assert {"B-A", "O"} <= {tag for of_sentence in tags for tag in of_sentence}
+    assert list(map(examples("Labels of words")["tag"], sentences)) == tags
+
+
+def test_character_spans(finetuned, rng):
+    rows = []
+    for _ in range(64):
+        text = sentence(rng, rng.randint(3, 30))
+        rows.append({"text": text, "label": [[*one.span(), "A"] for one in re.finditer("[A-Z東][^ ]*", text)]})
+    texts = [sentence(rng, n) for n in (*LENGTHS[1:], 90) for _ in range(4)]
+    spans = finetuned(rows, epochs=8).predict(texts).labels
+    assert any(spans)
+    assert list(map(examples("Labels of words", "Character spans")["spans"], texts)) == spans
+
+
+def test_choices(finetuned, rng):
+    """The second text begins each choice."""
+    texts = lambda: [sentence(rng, rng.choice(LENGTHS[1:])) for _ in range(5)]
+    row = lambda label: dict(zip(("a", "b", "x", "y", "z", "label"), (*texts(), label)))
+    rows = [row(i % 3) for i in range(64)]
+    model = finetuned(rows, kind="choices", text=["a", "b"], choices=["x", "y", "z"])
+    found = examples("Pairs", "Choices")
+    for _ in range(10):
+        first, second, *choices = texts()
+        [expected] = model.predict([(first, second, *choices)]).probabilities
+        probabilities = found["choose"](first, [f"{second} {choice}" for choice in choices])
+        torch.testing.assert_close(probabilities, torch.tensor(expected), atol=1e-5, rtol=0)
+
+
+def test_answers_to_questions(finetuned, rng):
+    rows = []
+    for i in range(30):
+        context = sentence(rng, rng.choice((8, 30, 60)), WORDS)
+        answer = rng.choice(context.split()) if i % 3 else None
+        answers = [{"text": answer, "answer_start": context.index(answer)}] if answer else []
+        rows.append({"id": str(i), "question": f"Which {answer}?", "context": context, "answers": answers})
+    write_rows("test.jsonl", rows)
+    options = {"joint": False, "answerability": False, "doc_stride": 12}
+    finetuned(rows, epochs=4, kind="questions", questions=options, test="test.jsonl")
+    answer = examples("Answers to questions")["answer"]
+    folder = Path("test_outputs/g")
+    n_best, null_odds = (json.loads((folder / kind / "mine.json").read_text()) for kind in ("n_best", "null_odds"))
+    for row in rows:
+        text, odds = answer(row["question"], row["context"], doc_stride=12)
+        found, expected = n_best[row["id"]], null_odds[row["id"]]
+        assert found[text] == pytest.approx(max(found.values()), abs=1e-6) and odds == pytest.approx(expected, abs=1e-4)

@@ -314,8 +314,9 @@ def main(arguments):
         rows[name] = {"ms/step": 1e3 * median(seconds[name]), "tokens/s": tokens / median(seconds[name]),
                       "ratio to reference fp32": ratio(seconds, "reference fp32", name),
                       "ratio in this precision": ratio(seconds, f"reference {name.split()[1]}", name),
-                      "peak MB": peaks[name] / 1e6,
-                      "share of matmul throughput": tokens * flops / median(seconds[name]) / throughput[name]}
+                      "peak MB": peaks[name] / 1e6}
+        if not given["cpu_time"]:  # the throughput is by the clock on the wall
+            rows[name]["share of matmul throughput"] = tokens * flops / median(seconds[name]) / throughput[name]
     batch = "objectives_" * any(name in OF_OBJECTIVES for name in names) + f"{c.bs}x{c.max_length}"
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
                                         "matmul_flops": throughput, "shares": parts}, device, batch)

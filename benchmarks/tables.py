@@ -107,6 +107,15 @@ def minimal_pairs(file):
 
 # Tables: each function returns the numbers of every row
 
+def electric_flops():
+    """Operations of a step of Electric relative to ELECTRA's, by size and vocabulary."""
+    count = lambda size, vocab_size, objective: flops_per_token(RECIPES[size], vocab_size, objective=objective)
+    return [
+        [count(size, vocab_size, "electric") / count(size, vocab_size, "electra") for vocab_size in (30_522, 8192)]
+        for size in ("tiny", "mini", "small", "base", "large")
+    ]
+
+
 def gpu_steps():
     """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled: the columns of
     benchmarks.gpu.
@@ -427,6 +436,10 @@ PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB"
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
     ("paper.md", "Embeddings shared without gradient"): [(1, tyings)],
+    ("paper.md", "What Electric costs"): [
+        (1, electric_flops),
+        (1, lambda: speed("pretraining_mini_objectives_64x64_amd_epyc_avx512_bf16", "ms/step", "peak MB")),
+    ],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
     ("paper.md", "Minimal pairs"): [None, (1, overall_minimal_pairs)],
     ("pretraining.md", "Sizes"): [(1, sizes)],

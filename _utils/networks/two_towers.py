@@ -98,18 +98,18 @@ def cross_entropy_everywhere(states, weight, bias, targets, counted):
     As F.cross_entropy, but the logits (N, V) never exist as a whole: their gradients are computed with the loss, in
     blocks. The arithmetic is that of autocast.
     """
-    arguments = states, weight, bias
+    arguments, is_training = (states, weight, bias), torch.is_grad_enabled()
     with torch.no_grad():
-        total, log_sums, *gradients = _loss_and_gradients(*arguments, targets, counted)
-    if not torch.is_grad_enabled():
+        total, log_sums, *gradients = _loss_and_gradients(*arguments, targets, counted, is_training)
+    if not is_training:
         return total, log_sums
     # A function of the arguments whose gradients are those computed above.
     surrogate = sum((x.float() * gradient).sum() for x, gradient in zip(arguments, gradients))
     return total + (surrogate - surrogate.detach()), log_sums
 
 
-def _loss_and_gradients(states, weight, bias, targets, counted):
-    """(sum of the loss (), logsumexp (N,), gradients of states, weight and bias in float32)."""
+def _loss_and_gradients(states, weight, bias, targets, counted, is_training):
+    """(sum of the loss (), logsumexp (N,), if is_training gradients of states, weight and bias in float32)."""
     device, extra = states.device.type, -len(weight) % 64  # GPUs multiply matrices of aligned sizes faster
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
     padded = F.pad(weight, (0, 0, 0, extra)).to(dtype)
@@ -124,11 +124,15 @@ def _loss_and_gradients(states, weight, bias, targets, counted):
         norm = p.sum(1, keepdim=True)
         log_sum = highest + norm.log()  # (n, 1)
         total = total + ((log_sum - of_target) * is_counted).sum()
+        log_sums.append(log_sum.squeeze(1))
+        if not is_training:
+            continue
         gradient = p.mul_(is_counted / norm).scatter_add_(1, target, -is_counted)
         of_bias = of_bias + gradient.sum(0)
         gradient = gradient.to(dtype)
         of_states.append((gradient @ padded).float())
         of_weight = of_weight + (gradient.T @ x).float()
-        log_sums.append(log_sum.squeeze(1))
+    if not is_training:
+        return total, torch.cat(log_sums)
     v = len(weight)
     return total, torch.cat(log_sums), torch.cat(of_states), of_weight[:v], of_bias[:v]

@@ -16,9 +16,14 @@ from _utils.networks.build import count_parameters
 def seed_step(seed, step, micro_batch=0):
     """Seed PyTorch for one micro-batch (1, 2, ...) of a training step, or for what concerns the whole batch (0).
 
-    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones.
+    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones. They are
+    those after torch.manual_seed, which also prepares every kind of device that is not in use, formatting a stack trace
+    for each. That takes longer than the rest of seeding.
     """
-    torch.manual_seed(int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1)[0]))
+    number = int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1)[0])
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
 
 
 def fork_rng(device):

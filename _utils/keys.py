@@ -242,7 +242,7 @@ PRETRAIN_KEYS = {
         "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),
     "micro_batch": Key(Count | None, None, (
         "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the "
-        "device and the sizes.")),
+        "sizes, the device and, on a GPU, its free memory.")),
     "compile": Key(bool, False, (
         "True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with "
         "fp16). ELECTRA-Small is then 5 times as fast on an H200. The first compilation takes minutes; "

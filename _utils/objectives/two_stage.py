@@ -26,13 +26,10 @@ class TwoStage(Objective):
                 "generator": f"{AS_GENERATOR} in two stages, before its discriminator"}
 
     def defaults(self, c):
-        return super().defaults(c) | {"two_stage_steps": max(1, (c.steps or 0) // 2)}
+        return super().defaults(c) | {"two_stage_steps": max(1, c.steps // 2)}
 
     def check(self, c):
         super().check(c)
-        if c.minutes:
-            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
-                            f"objective={self.name}. Leave out one of them.")
         if c.two_stage_steps >= c.steps:
             raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 

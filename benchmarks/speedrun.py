@@ -91,9 +91,9 @@ def train(c, deadline=None, keep=None, warmup_steps=.05):
         per_step = seconds_per_step(learn, run.c, deadline - time.time()) if deadline else None
         if keep and run.processes.is_main:
             learn.add_cb(Keep(run, keep, c.save_minutes))
+            learn.keep.write()  # the compiled step, at once
         if deadline:
-            steps = steps_until(deadline, per_step, seconds_per_pause(run, learn), run.c)
-            run.c = at_steps(run.c, min(run.processes.gather(steps)), warmup_steps)
+            run.c = at_steps(run.c, steps_until(deadline, per_step, run, learn), warmup_steps)
             replace_schedule(learn, run.c)
         with run.training(learn), kept_when_stopped(learn):
             learn.fit(1)
@@ -123,15 +123,19 @@ def kept_when_stopped(learn):
         raise
 
 
-def steps_until(deadline, per_step, per_pause, c):
-    """The number of steps that fit before the deadline, beside pauses for milestones and every `save_minutes`. Raises
-    UserError if none does.
+def steps_until(deadline, per_step, run, learn):
+    """The number of steps that fit before the deadline, beside milestones and what is saved every `save_minutes`.
+
+    per_step: seconds.   Raises UserError if none fits. All processes must call it together, as `seconds_per_step`.
     """
+    c, per_save, per_batch = run.c, seconds_per_save(run, learn), seconds_per_held_out_batch(learn)
     left = deadline - time.time() - SECONDS_AROUND
-    pauses = 1 + len(c.milestones) + left / 60 / c.save_minutes
-    steps = math.floor((left - pauses * per_pause) / (SLACK * per_step))
-    print(f"{1e3 * per_step:.4g} ms per step, {per_pause:.2g} s per milestone, {max(0., left):.0f} s left: "
-          f"{max(0, steps):,} steps", flush=True)
+    n_batches = min(sum(map(len, learn.dls.loaders[1:])), max(4, left / per_step / 20))  # as TrainingRecorder.evaluate
+    n_saves = 1 + len(c.milestones) + left / 60 / c.save_minutes
+    pauses = n_saves * per_save + len(c.milestones) * n_batches * per_batch
+    steps = min(run.processes.gather(math.floor((left - pauses) / (SLACK * per_step))))
+    print(f"{max(0., left):.0f} s are left, of which milestones and saving take {pauses:.0f} s: "
+          f"{max(0, steps):,} steps of {1e3 * per_step:.4g} ms", flush=True)
     if steps < 1:
         raise UserError("No step fits into the remaining time. Raise minutes, or rerun the same command: texts are "
                         "prepared now and the step is compiled.")
@@ -152,7 +156,7 @@ def seconds_per_step(learn, c, left):
                 learn.one_batch(learn.train_iter, next(batches))
         take(3)  # starts workers, compiles, captures, and allocates memory
         roughly = seconds_of(lambda: take(2), learn.device) / 2
-        n = max(3, min(MOST_TIMED - 5, round(min(5., .02 * left) / roughly)))
+        n = min(learn.processes.gather(max(3, min(MOST_TIMED - 5, round(min(5., .02 * left) / roughly)))))
         found = seconds_of(lambda: take(n), learn.device) / n
         batches.close()
         learn.remove_cb(training_recorder)
@@ -160,16 +164,22 @@ def seconds_per_step(learn, c, left):
     return found
 
 
-def seconds_per_pause(run, learn):
-    """Seconds that evaluating, saving a checkpoint to resume from, and keeping take."""
+def seconds_per_save(run, learn):
+    """Seconds in which a checkpoint to resume from, which is larger than a milestone, and what is kept are written."""
     started, path = time.perf_counter(), run.run_folder.root / f".{run.run_folder.name}_timed.pth"
-    for loader in learn.dls.loaders[1:]:
-        evaluate(learn, loader)
     save_checkpoint({"model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict()}, path)
-    path.unlink()
+    path.unlink(missing_ok=True)  # by another process
     if hasattr(learn, "keep"):
         learn.keep.write()
     return time.perf_counter() - started
+
+
+def seconds_per_held_out_batch(learn):
+    """Seconds in which a held-out batch is evaluated."""
+    started, n = time.perf_counter(), 2
+    for loader in learn.dls.loaders[1:]:
+        evaluate(learn, loader, max_batches=n)
+    return (time.perf_counter() - started) / n
 
 
 # Finetuning

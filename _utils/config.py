@@ -160,9 +160,6 @@ def complete(config):
     config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
     objective = selected(config)
     config = config.unless_given(objective.implied)
-    if config.minutes and config.steps:
-        raise UserError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
-                        f"steps={config.steps}. Leave out one of them.")
     config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
         config = with_schedule(config, config.steps)
@@ -181,7 +178,7 @@ def _recipe_values(config, objective):
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):
         values |= {"steps": None, "lr": recipe.lr / objective.pair_lr_divisor}
-    return values | ({"steps": None} if config.minutes else {})
+    return values
 
 
 def with_schedule(config, steps):

@@ -213,9 +213,6 @@ PRETRAIN_KEYS = {
         "'adjusted_one_cycle': fastai's with warmup_steps. None: the recipe's; for ELECTRA 'original_linear'.")),
     "lr_decay_power": Key(NonNegative, 1., "Power of the linear schedules' decay (F97)."),
     "steps": Key(Count | None, None, "Number of training steps. None: the recipe's."),
-    "minutes": Key(Positive | None, None, (
-        "Instead of steps: train for about this many minutes. The number of steps is chosen by the time of steps "
-        "on the first batch, printed, and kept when the run is resumed.")),
     "warmup_steps": Key(_Warmup | None, None, (
         "Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.")),
     "two_stage_steps": Key(Count | None, None, (
@@ -245,7 +242,7 @@ PRETRAIN_KEYS = {
         "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),
     "micro_batch": Key(Count | None, None, (
         "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the "
-        "device and the sizes.")),
+        "sizes, the device and, on a GPU, its free memory.")),
     "fast": Key(bool, True, (
         "True: train ELECTRA through a faster model with the losses and gradients of ELECTRAModel in Pretrain.ipynb; "
         "before the first step, both are compared. False: train ELECTRAModel itself, as you edited it (not with "

@@ -92,12 +92,7 @@ class Training:
         self.c = fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
         self.learn = pretrain.build_learner(self.c, hf_tokenizer, dls, None, Processes())
         self.device, self.batches = device, batches
-        training_recorder = TrainingRecorder(self.c.steps, self.c.bs * self.c.max_length, self.c.steps, StopSignals())
-        self.learn.add_cb(training_recorder)
-        self.learn.n_epoch, self.learn.n_iter = 1, self.c.steps
-        for event in ("before_fit", "before_epoch", "before_train"):
-            self.learn(event)
-        training_recorder.close()  # the progress bar
+        begin(self.learn, self.c)
 
     def take(self, n):
         """Take n steps, as `Learner.all_batches` does."""
@@ -112,6 +107,20 @@ class Training:
         copies = [gradients.flat_half, *gradients.half.copies] if gradients.half else []
         state = itertools.chain(self.learn.model.parameters(), *(of_parameter.values() for of_parameter in moments))
         return bytes_of(state), bytes_of([gradients.flat, *copies])
+
+
+def begin(learn, c):
+    """Let a PretrainingLearner take steps outside of `fit`, with `one_batch`.
+
+    Returns the callback for their metrics, which are computed but not written.
+    """
+    training_recorder = TrainingRecorder(c.steps, c.bs * c.max_length, c.steps, StopSignals())
+    learn.add_cb(training_recorder)
+    learn.n_epoch, learn.n_iter = 1, c.steps
+    for event in ("before_fit", "before_epoch", "before_train"):
+        learn(event)
+    training_recorder.close()  # the progress bar
+    return training_recorder
 
 
 def bytes_of(tensors):

@@ -1,184 +1,188 @@
-"""ELECTRA-Small in minutes on one GPU: from text to GLUE scores, with the settings of Google's code and a complete
-schedule.
+"""ELECTRA-Small in minutes on one GPU, with the settings of Google's code and a complete schedule.
 
-    benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [minutes=10] [stages=prepare,pretrain,finetune]
-                           [keep=FOLDER] [runs=3] [at_once=3] [tasks=cola,rte] [size=small] [seed=11081] ...
+    benchmarks/speedrun.sh datas=PATH vocab=vocab.txt [minutes=9] [keep=FOLDER] [stages=pretrain] [KEY=VALUE ...]
 
-prepare: builds the examples of the texts; run it for each text that arrives, while others are copied.
-pretrain: for `minutes`, or `steps`.
-finetune: `runs` runs of each task, `at_once` of them at the same time; scores go to
+stages:
+prepare: build the examples of the texts; run it for each text that arrives, while others are copied.
+pretrain: train until `minutes` after the start of this process. When the step is compiled, some steps and a milestone
+are timed, and as many steps are trained as fit into the rest of the time; or `steps`.
+finetune: `runs` runs of each task in glue_dir, `at_once` of them at the same time; scores go to
 checkpoints/glue/<group>/scores.txt.
 
-keep: a folder to which configuration, metrics, the newest weights in half precision and the compiled step are copied
-at every tenth of the training, in files of at most 15 MB, so that a rented machine that is taken away leaves something.
-`cat weights.pth.*` joins the weights to a checkpoint. `cat compiled.tar.gz.* | tar xz`, in the folder where the next
-run starts, saves its compilation on a GPU of the same model.
-The other keys are those of pretrain.py and finetune.py. Rerun the same command to resume after an interruption.
+keep: a folder from which a rented machine gives back what it has reached, at most `save_minutes` old
+(benchmarks/kept.py joins its files).
+The other keys are those of pretrain.py, with other defaults: recipe=google, compile=True, warmup_steps=0.05; and some
+of finetune.py. Rerun the same command to resume after an interruption, with the same number of steps.
 """
 import contextlib
-import io
+import math
 import shlex
-import shutil
-import signal
 import subprocess
 import sys
-import tarfile
+import time
 from pathlib import Path
 from typing import Literal
 
-import torch
+import psutil
 
 import finetune
 import pretrain
-from _utils.config import complete
+from _utils.config import MyConfig, complete, with_schedule
 from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
-from _utils.keys import PRETRAIN_KEYS, Count, Text, count, list_of
-from _utils.runs.checkpoints import load_checkpoint, write_atomically
+from _utils.keys import PRETRAIN_KEYS, Count, Positive, Text, count, list_of
+from _utils.objectives.kinds import objective_of
+from _utils.runs.checkpoints import find_resume_checkpoint, save_checkpoint
 from _utils.runs.log import RunFolder
-from _utils.training.pretraining_run import prepare_data
-from benchmarks.report import launcher, parse
+from _utils.training.callbacks import Stopped
+from _utils.training.cuda_graph import state_restored
+from _utils.training.metrics import evaluate
+from _utils.training.pretraining_run import load_data, prepare_data, pretraining_run, step_callbacks
+from benchmarks.kept import Keep
+from benchmarks.pretraining import begin
+from benchmarks.report import launcher, parse, seconds_of
 
 REPO = Path(__file__).parents[1]
 STAGES = ("prepare", "pretrain", "finetune")
-FORWARDED = (
-    "size",
-    "seed",
-    "datas",
-    "vocab",
-    "device",
-    "num_workers",
-    "logger",
-    "steps",
-    "bs",
-    "max_length",
-    "sampling",
-    "precision",
-)
-OF_PRETRAINING = {
-    **{key: pretrain.c[key] for key in FORWARDED},
-    "minutes": None,
-    "warmup_steps": 0.05,
-    "masking": "official",
-    "initial_weights": "official",
-    "base_run_name": "speedrun",
-    "compile": True,
-    "save_minutes": 2.0,
-}
+OF_PRETRAINING = {"recipe": "google", "compile": True, "warmup_steps": .05, "base_run_name": "speedrun",
+                  "save_minutes": 2.}
 OF_FINETUNING = {key: finetune.c[key] for key in ("tasks", "glue_dir", "task_overrides")}
 SHARED = ("size", "device", "logger", "max_length", "precision")  # keys of pretraining that finetuning gets too
-DEFAULTS = {**OF_PRETRAINING, **OF_FINETUNING, "stages": list(STAGES), "keep": None, "runs": 3, "at_once": 3}
+DEFAULTS = {**pretrain.c, **OF_PRETRAINING, **OF_FINETUNING, "stages": ["pretrain"], "minutes": None, "keep": None,
+            "runs": 3, "at_once": 3}
 TYPES = {
-    **{key: PRETRAIN_KEYS[key] for key in OF_PRETRAINING},
+    **PRETRAIN_KEYS,
     **{key: FINETUNE_KEYS[key] for key in OF_FINETUNING},
     "stages": list_of(Literal[STAGES], f"a list of {', '.join(STAGES)}"),
+    "minutes": Positive | None,
     "keep": Text | None,
+    "save_minutes": Positive,
     "runs": Count,
     "at_once": count(1, 64),
 }
-MILESTONES = list(range(10, 101, 10))
-PIECE = 15_000_000  # bytes
+MINUTES = 9.  # less than the ten after which some machines end a command
+MOST_TIMED = 1000  # steps
+SLACK = 1.03  # steps of a long run take longer than the timed ones
+SECONDS_AROUND = 5  # between the timed steps and the first one, and after the last one
 
 
-def settings(given, keys):
-    """The `key=value` arguments of a script."""
-    return [f"{key}={given[key]}" for key in keys]
+# Pretraining in a given time
+
+def configuration(given):
+    """The completed configuration of pretraining. Its steps are preliminary if `minutes` determine them."""
+    values = {key: given[key] for key in PRETRAIN_KEYS}
+    return complete(MyConfig(values, PRETRAIN_KEYS, (given.overridden | set(OF_PRETRAINING)) & set(PRETRAIN_KEYS)))
 
 
-def prepare(given):
-    """Build the examples of the texts, unless they exist."""
-    c = complete(pretrain.c.override(settings(given, OF_PRETRAINING)))
-    _, examples = prepare_data(c)
-    print(f"Prepared: {', '.join(c.datas)}, {sum(map(len, examples)):,} examples", flush=True)
+def train(c, deadline=None, keep=None, warmup_steps=.05):
+    """Pretrain as pretrain.py does. Returns the learner.
+
+    deadline: time.time() until which to train, with a number of steps that is chosen for it; None: `steps` of the
+    configuration.   warmup_steps: a number or a share of the chosen steps.
+    keep: folder for what a rented machine gives back.
+    Raises UserError if no step fits before the deadline.
+    """
+    checkpoint = find_resume_checkpoint(RunFolder(c.base_run_name, c.seed).folder) if c.resume else None
+    if deadline and checkpoint:
+        c, deadline = at_steps(c, checkpoint["config"]["steps"], warmup_steps), None
+    with pretraining_run(c, pretrain.pretrain) as run:
+        hf_tokenizer, dls = load_data(run.c, run.processes)
+        learn = pretrain.build_learner(run.start(hf_tokenizer, dls), hf_tokenizer, dls, run.networks, run.processes)
+        per_step = seconds_per_step(learn, run.c, deadline - time.time()) if deadline else None
+        if keep and run.processes.is_main:
+            learn.add_cb(Keep(run, keep, c.save_minutes))
+            learn.keep.write()  # the compiled step, at once
+        if deadline:
+            run.c = at_steps(run.c, steps_until(deadline, per_step, run, learn), warmup_steps)
+            replace_schedule(learn, run.c)
+        with run.training(learn), kept_when_stopped(learn):
+            learn.fit(1)
+    return learn
 
 
-def pretrain_run(run, given):
-    """Run pretrain.py, and keep its newest files meanwhile. Raises UserError if pretraining fails."""
-    arguments = [*settings(given, OF_PRETRAINING), f"milestones={MILESTONES}"]
-    print(shlex.join(["python", "pretrain.py", *arguments]), flush=True)
-    kept = Kept(run, Path(given.keep)) if given.keep else None
-    process = subprocess.Popen([sys.executable, REPO / "pretrain.py", *arguments])
-    with stopped_with_this_process(process):
-        while process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-            if kept:
-                kept.update()
-    if process.returncode:
-        raise UserError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the "
-                        "same command to resume.")
+def at_steps(c, steps, warmup_steps):
+    """The configuration with another number of steps."""
+    return with_schedule(c.copy_with({"warmup_steps": warmup_steps}), steps)
+
+
+def replace_schedule(learn, c):
+    """Let a learner follow the schedule of a configuration with other steps."""
+    [schedule, *_] = step_callbacks(c)
+    learn.remove_cb(learn.schedule)
+    learn.add_cb(schedule)
 
 
 @contextlib.contextmanager
-def stopped_with_this_process(process):
-    """Context that ends a training script with Ctrl-C if it is left by an exception or SIGTERM, and waits until it has
-    saved.
-    """
-    def raise_interrupt(*_):
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, raise_interrupt)
+def kept_when_stopped(learn):
+    """Context that keeps the last step of a run that Ctrl-C or SIGTERM stops."""
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.wait()
+    except Stopped:
+        if hasattr(learn, "keep"):
+            learn.keep.write()
+        raise
 
 
-class Kept:
-    """Copies of what a run has written so far, in a folder."""
+def steps_until(deadline, per_step, run, learn):
+    """The number of steps that fit before the deadline, beside milestones and what is saved every `save_minutes`.
 
-    def __init__(self, run, folder):
-        self.run, self.folder, self.newest = run, folder, None
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def update(self):
-        """Copy metrics and weights if there is a new milestone."""
-        milestones = sorted(
-            self.run.folder.parent.glob(f"{self.run.name}_*%.pth"), key=lambda path: path.stat().st_mtime
-        )
-        if not milestones or milestones[-1] == self.newest:
-            return
-        is_first, self.newest = self.newest is None, milestones[-1]
-        for name in ("config.json", "metrics.jsonl"):
-            shutil.copy(self.run.folder / name, self.folder)
-        write_pieces(self.folder / "weights.pth", in_half_precision(self.newest))
-        if is_first and Path("datasets/compiled").exists():
-            write_pieces(self.folder / "compiled.tar.gz", archive("datasets/compiled"))
-
-
-def in_half_precision(path):
-    """The bytes of a pretraining checkpoint with its weights in float16.
-
-    Shared weights stay shared, and are stored once.
+    per_step: seconds.   Raises UserError if none fits. All processes must call it together, as `seconds_per_step`.
     """
-    content, file, halves = load_checkpoint(path), io.BytesIO(), {}
-    for name, value in content["model"].items():
-        if value.is_floating_point():
-            content["model"][name] = halves.setdefault(value.data_ptr(), value.half())
-    torch.save(content, file)
-    return file.getvalue()
+    c, per_save, per_batch = run.c, seconds_per_save(run, learn), seconds_per_held_out_batch(learn)
+    left = deadline - time.time() - SECONDS_AROUND
+    n_batches = min(sum(map(len, learn.dls.loaders[1:])), max(4, left / per_step / 20))  # as TrainingRecorder.evaluate
+    n_saves = 1 + len(c.milestones) + left / 60 / c.save_minutes
+    pauses = n_saves * per_save + len(c.milestones) * n_batches * per_batch
+    steps = min(run.processes.gather(math.floor((left - pauses) / (SLACK * per_step))))
+    print(f"{max(0., left):.0f} s are left, of which milestones and saving take {pauses:.0f} s: "
+          f"{max(0, steps):,} steps of {1e3 * per_step:.4g} ms", flush=True)
+    if steps < 1:
+        raise UserError("No step fits into the remaining time. Raise minutes, or rerun the same command: texts are "
+                        "prepared now and the step is compiled.")
+    return steps
 
 
-def archive(folder):
-    """The bytes of a .tar.gz of a folder."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        tar.add(folder)
-    return file.getvalue()
+def seconds_per_step(learn, c, left):
+    """Mean seconds of a step, from the loader on, after the step is compiled and captured. Changes nothing else.
+
+    left: seconds of the whole run, of which the timed steps take up to 2%.
+    """
+    learn.dls.train.start, learn.dls.train.n = 0, MOST_TIMED * c.bs  # set again when it trains
+    with state_restored(learn):
+        training_recorder, batches = begin(learn, c), iter(learn.dls.train)
+
+        def take(n):
+            for _ in range(n):
+                learn.one_batch(learn.train_iter, next(batches))
+        take(3)  # starts workers, compiles, captures, and allocates memory
+        roughly = seconds_of(lambda: take(2), learn.device) / 2
+        n = min(learn.processes.gather(max(3, min(MOST_TIMED - 5, round(min(5., .02 * left) / roughly)))))
+        found = seconds_of(lambda: take(n), learn.device) / n
+        batches.close()
+        learn.remove_cb(training_recorder)
+        learn.train_iter = 0
+    return found
 
 
-def write_pieces(path, data):
-    """Write bytes as <path>.00, <path>.01 ... of at most PIECE bytes, instead of those that exist."""
-    pieces = [data[start:start + PIECE] for start in range(0, len(data), PIECE)]
-    for i, piece in enumerate(pieces):
-        write_atomically(f"{path}.{i:02}", lambda file, piece=piece: file.write(piece))
-    for left in path.parent.glob(f"{path.name}.*"):
-        if int(left.suffix[1:]) >= len(pieces):
-            left.unlink()
+def seconds_per_save(run, learn):
+    """Seconds in which a checkpoint to resume from, which is larger than a milestone, and what is kept are written."""
+    started, path = time.perf_counter(), run.run_folder.root / f".{run.run_folder.name}_timed.pth"
+    save_checkpoint({"model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict()}, path)
+    path.unlink(missing_ok=True)  # by another process
+    if hasattr(learn, "keep"):
+        learn.keep.write()
+    return time.perf_counter() - started
 
+
+def seconds_per_held_out_batch(learn):
+    """Seconds in which a held-out batch is evaluated."""
+    started, n = time.perf_counter(), 2
+    for loader in learn.dls.loaders[1:]:
+        evaluate(learn, loader, max_batches=n)
+    return (time.perf_counter() - started) / n
+
+
+# Finetuning
 
 def finetune_in_processes(at_once, arguments):
     """Run finetune.py in several processes. Raises UserError if it fails."""
@@ -198,17 +202,25 @@ def write_scores(group):
 
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
-    if not (given.steps or given.minutes):
-        given = given.copy_with({"minutes": 10.})
-    run = RunFolder(given.base_run_name, given.seed)
+    c = configuration(given)
+    milestone = RunFolder(c.base_run_name, c.seed).milestone(100.)
+    if given.steps and given.minutes:
+        raise UserError(f"minutes={given.minutes:g} chooses the number of steps, which conflicts with "
+                        f"steps={given.steps}. Leave out one of them.")
+    if objective_of(c).has_first_stage and not given.steps:
+        raise UserError(f"The time of objective={c.objective} cannot be chosen, because it trains in two stages. Set "
+                        "steps.")
     if "prepare" in given.stages:
-        prepare(given)
-    if "pretrain" in given.stages and not run.milestone(100.).exists():
-        pretrain_run(run, given)
+        _, examples = prepare_data(c)
+        print(f"Prepared: {', '.join(c.datas)}, {sum(map(len, examples)):,} examples", flush=True)
+    if "pretrain" in given.stages and not (c.resume and milestone.exists()):
+        started = psutil.Process().create_time()
+        deadline = None if given.steps else started + 60 * (given.minutes or MINUTES)
+        train(c, deadline, given.keep, given.warmup_steps)
     if "finetune" in given.stages:
-        milestone = run.milestone(100.)
-        finetune_in_processes(given.at_once, [*settings(given, (*SHARED, *OF_FINETUNING)), f"end={given.runs}",
-                                              f"pretrained_checkpoint={milestone.name}"])
+        settings = [f"{key}={given[key]}" for key in (*SHARED, *OF_FINETUNING)]
+        settings += [f"end={given.runs}", f"pretrained_checkpoint={milestone.name}"]
+        finetune_in_processes(given.at_once, settings)
         write_scores(milestone.stem)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ELECTRA-Small in minutes on one GPU, from text to GLUE scores: benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [key=value ...]
-# Rerun the same command to resume. Checkpoints and scores are written to the current folder; benchmarks/speedrun.py explains the keys.
+# ELECTRA-Small in minutes on one GPU: benchmarks/speedrun.sh datas=PATH vocab=vocab.txt [minutes=9] [keep=FOLDER] [key=value ...]
+# Rerun the same command to resume. Results are written to the current folder; benchmarks/speedrun.py explains the keys.
 # PYTHON: the interpreter; by default python, or python3 where that is missing.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)

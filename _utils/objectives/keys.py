@@ -87,9 +87,6 @@ class TwoStageKeys(ObjectiveKeys):
 
     def check(self, c):
         super().check(c)
-        if c.minutes:
-            raise UserError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
-                            f"objective={self.name}. Leave out one of them.")
         if c.two_stage_steps >= c.steps:
             raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 

@@ -33,22 +33,24 @@ def save_pretrained(path, model, config, hf_tokenizer, step):
     """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run,
     versions.
     """
+    save_checkpoint(pretraining_checkpoint(model, config, hf_tokenizer, step), path)
+
+
+def pretraining_checkpoint(model, config, hf_tokenizer, step):
+    """The content of a pretraining checkpoint."""
     networks = saved_networks(model)
-    save_checkpoint(
-        {
-            "model": {
-                f"{part}.{name}": value
-                for part, network in networks.items()
-                for name, value in network.state_dict().items()
-            },
-            **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
-            **tokenizer_record(hf_tokenizer),
-            "config": config.as_data(),
-            "step": step,
-            "versions": versions(),
+    return {
+        "model": {
+            f"{part}.{name}": value
+            for part, network in networks.items()
+            for name, value in network.state_dict().items()
         },
-        path,
-    )
+        **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
+        **tokenizer_record(hf_tokenizer),
+        "config": config.as_data(),
+        "step": step,
+        "versions": versions(),
+    }
 
 
 def saved_networks(model):

@@ -1,4 +1,4 @@
-"""A training step without Python: its functions compiled and, on a GPU, replayed as CUDA graphs; and its time.
+"""A training step without Python: its functions compiled and, on a GPU, replayed as CUDA graphs.
 
 An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU waits for the CPU that launches them. A
 CUDA graph launches all kernels of a function at once. The three functions of PretrainingLearner can be captured because
@@ -9,10 +9,8 @@ Two things are not captured: fp16, because loss scaling reads numbers from the G
 scheduled, because PyTorch's fused Adam takes it as a number.
 """
 import contextlib
-import math
 import os
 import shutil
-import time
 from functools import partial
 
 import torch
@@ -121,15 +119,15 @@ def warm_up(learn, stream):
 
 @contextlib.contextmanager
 def state_restored(learn):
-    """Context at whose end weights, optimizer state, metrics, random numbers and learning rates are as before, at the
-    same addresses.
+    """Context at whose end weights, optimizer state, loss scale, metrics, random numbers and learning rates are as
+    before, at the same addresses.
     """
     def state():
         moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
         return [*learn.model.parameters(), learn.train_metrics.state, *moments]
 
     before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
-    rates = [group["lr"] for group in learn.opt.opt.param_groups]
+    rates, scaler = [group["lr"] for group in learn.opt.opt.param_groups], learn.scaler.state_dict()
     with fork_rng(learn.device):
         yield
     with torch.no_grad():
@@ -137,6 +135,7 @@ def state_restored(learn):
             tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
         learn.gradients.flat.zero_()
     learn.opt.set_hyper("lr", rates)
+    learn.scaler.load_state_dict(scaler)
 
 
 class CapturedFunction:
@@ -166,27 +165,3 @@ class CapturedFunction:
                 own.copy_(given)
         graph.replay()
         return outputs
-
-
-def seconds_per_step(learn, batch):
-    """Mean seconds of a step of a PretrainingLearner that is compiled and captured, if it is to be. batch: one batch of
-    the training, on the device.
-
-    All processes must call it together.
-    """
-    learn.train_iter, learn.xb = 0, batch
-    if hasattr(learn, "compiled_step"):
-        learn.compiled_step.before_batch()
-
-    def seconds(n):
-        started = time.perf_counter()
-        for _ in range(n):
-            learn._do_one_batch()
-        if learn.device.type == "cuda":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - started) / n
-
-    with state_restored(learn):
-        seconds(1)  # allocates memory
-        roughly = max(learn.processes.gather(seconds(1)))
-        return seconds(min(100, max(3, math.ceil(2 / roughly))))

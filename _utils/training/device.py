@@ -16,9 +16,14 @@ from _utils.networks.build import count_parameters, transformers_in
 def seed_step(seed, step, micro_batch=0):
     """Seed PyTorch for one micro-batch (1, 2, ...) of a training step, or for what concerns the whole batch (0).
 
-    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones.
+    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones. They are
+    those after torch.manual_seed, which also prepares every kind of device that is not in use, formatting a stack trace
+    for each. That takes longer than the rest of seeding.
     """
-    torch.manual_seed(int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1)[0]))
+    number = int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1)[0])
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
 
 
 def fork_rng(device):
@@ -88,8 +93,9 @@ def avoid_cudnn_attention():
 
 
 def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
-    """Examples per forward and backward pass, by sizes and device only: another size would change the random draws.
+    """Examples per forward and backward pass, by sizes, number of processes and, on a GPU, its free memory.
 
+    Another size changes the random draws, so a resumed run keeps its own (`_utils/runs/checkpoints.py: resume`).
     networks: generator first, on any device, including meta.   Raises UserError if a GPU cannot hold the networks.
     """
     if device.type == "cpu":
@@ -108,18 +114,25 @@ def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_p
     return max(divisors, default=largest)
 
 
+def free_memory(device):
+    """Bytes of a GPU that no process has taken, and those that PyTorch keeps for the next tensors of this one."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
 def _tokens_on_gpu(device, precision, networks, mask_prob):
-    """Tokens whose activations fit into 80% of a GPU's memory, at most 32,768, beyond which it gets no faster."""
+    """Tokens whose activations fit into 80% of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
     # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and a
     # micro-batch's gradient.
     of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
-    total = torch.cuda.get_device_properties(device).total_memory
-    if total < of_weights:
-        raise UserError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state "
-                        f"need {of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
+    free = free_memory(device)
+    if free < of_weights:
+        raise UserError(f"{device} has {free / 1e9:.1f} GB of free memory, but weights, gradients and optimizer state "
+                        f"need {of_weights / 1e9:.1f} GB. Choose a smaller size or another GPU, or stop other programs "
+                        "that use this one.")
     configs = [one.config for network in networks for one in transformers_in(network)]
     of_token = activation_bytes_per_token(configs, mask_prob, precision)
-    return min(32_768, .8 * (total - of_weights) / of_token)
+    return min(32_768, .8 * (free - of_weights) / of_token)
 
 
 def activation_bytes_per_token(configs, mask_prob, precision):

@@ -1,4 +1,4 @@
-"""A pretraining run around its steps: data, checks, lock, resuming, micro-batches, minutes, milestones, log, plots."""
+"""A pretraining run around its steps: data, checks, lock, resuming, micro-batches, milestones, log, plots."""
 import json
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -36,7 +36,7 @@ from _utils.text import (
     warn_of_repetition,
 )
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
-from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled, seconds_per_step
+from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
 from _utils.training.device import choose_device, choose_precision, micro_batch_size, set_seed
 from _utils.training.processes import Processes
@@ -132,10 +132,7 @@ class PretrainingRun:
 
     def start(self, hf_tokenizer, dls):
         """Lock the run, find the checkpoint to resume from, fit trained networks to the vocabulary, and move the data
-        to the device. Returns the configuration.
-
-        What it leaves to the text and the hardware is chosen, except for steps=None with `minutes`, which `training`
-        replaces.
+        to the device. Returns the configuration, with what it leaves to the text and the hardware.
         """
         if self.processes.is_main:
             self.stack.enter_context(locked(self.run_folder.folder))
@@ -144,7 +141,7 @@ class PretrainingRun:
         self.hf_tokenizer = hf_tokenizer
         if self.networks:
             add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
-        if not (c.steps or c.minutes):  # after `resume`, because a changed text must not change the steps of a run
+        if c.steps is None:  # in continued pretraining; after `resume`, so that a changed text keeps a run's steps
             c = with_schedule(c, continued_steps(c, len(dls.train_ds)))
         dls.to(torch.device(c.device))
         self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
@@ -155,10 +152,7 @@ class PretrainingRun:
         """Context in which `learn.fit(1)` trains to the last step or to stop_at, with log, milestones and checkpoints
         to resume from.
         """
-        c = self.c
-        if c.steps is None:
-            c = fit_to_minutes(c, learn)
-        self.c, train_ds = c, learn.dls.train_ds
+        c, train_ds = self.c, learn.dls.train_ds
         warn_of_repetition(len(train_ds), c.bs, c.steps)
         entropy = unigram_entropy(train_ds.hf_dset, self.hf_tokenizer.all_special_ids)
         first_step = self.checkpoint["step"] if self.checkpoint else 0
@@ -241,13 +235,10 @@ class PretrainingRun:
 
 
 def step_callbacks(c):
-    """Callbacks of the training step: the learning rate, and compiling. Before `minutes` are converted, the schedule
-    has one step.
-    """
-    steps, warmup_steps = (c.steps, c.warmup_steps) if c.steps else (1, 0)
-    functions = schedules(c.schedule, c.lr, steps, warmup_steps, c.lr_decay_power)
+    """Callbacks of the training step: the learning rate, and compiling."""
+    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
     compiled = [CompiledStep(with_update="mom" not in functions)] if c.compile else []
-    return [Schedule(functions, steps), *compiled]
+    return [Schedule(functions, c.steps), *compiled]
 
 
 def milestone_steps(steps, percents, stop_at):
@@ -275,16 +266,6 @@ def fit_to_hardware(c, networks, hf_tokenizer, processes):
         predicted = objective.predicted(c.mask_prob)
         size = micro_batch_size(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
     return c.copy_with({"micro_batch": processes.share(min(processes.gather(size)), c.bs)})
-
-
-def fit_to_minutes(c, learn):
-    """The configuration with as many steps as fit into `minutes`, measured on the first batch without training."""
-    seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
-    c = with_schedule(c, max(1, round(60 * c.minutes / max(learn.processes.gather(seconds)))))
-    [schedule, *_] = step_callbacks(c)
-    learn.remove_cb(learn.schedule)
-    learn.add_cb(schedule)
-    return c
 
 
 def print_summary(c, run_folder, learn, entropy, first_step):

@@ -161,7 +161,6 @@ def test_values_that_are_not_set_follow_from_recipe_and_quickstart(arguments, ex
 # {arguments: fragments of the message}
 CONTRADICTIONS = {
     "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",
-    "steps=100 minutes=10": "steps=100 minutes=10",
     "steps=100 stop_at=101": "stop_at=101 steps=100",
     "objective=electra_15 fast=False": "fast=False objective='electra_15'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",

@@ -1,11 +1,13 @@
-"""The device and the default precision."""
+"""The device, the default precision, and the seeds of a step."""
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
 from _utils.errors import UserError
-from _utils.training.device import choose_device, choose_precision
+from _utils.networks.sampling import uniform_like
+from _utils.training.device import choose_device, choose_precision, seed_step
 
 GPU = torch.device("cuda")
 
@@ -28,3 +30,18 @@ def test_a_gpu_for_which_pytorch_has_no_kernels_is_named(monkeypatch):
     monkeypatch.setattr(torch, "ones", mock.Mock(side_effect=error))
     with pytest.raises(UserError, match="cuda:1.*no kernel image.*device=cpu"):
         choose_device("cuda:1")
+
+
+@pytest.mark.parametrize("uses_gpu", [False, True])
+def test_a_step_draws_the_numbers_of_manual_seed_but_seeds_only_what_is_in_use(monkeypatch, uses_gpu):
+    def draws():
+        return torch.stack([torch.rand(8), torch.randn(8), uniform_like(torch.empty(8))])
+
+    seed = int(np.random.SeedSequence((5, 12, 1)).generate_state(1)[0])
+    torch.manual_seed(seed)
+    expected, of_gpus = draws(), mock.Mock()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: uses_gpu)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", of_gpus)
+    seed_step(5, 12, 1)
+    assert draws().equal(expected)
+    assert of_gpus.mock_calls == [mock.call(seed)] * uses_gpu

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_pretraining import FOLDER, equal_weights, metrics, run, tensorboard_events, weights, write_text_and_vocabulary
+from tiny_pretraining import FOLDER, equal_weights, metrics, run, tensorboard_events, write_text_and_vocabulary
 from tokenizers import Tokenizer
 
 import pretrain
@@ -28,18 +28,6 @@ def finished_run(tmp_path_factory, small_tokenizer):
         learn = run("logger=tensorboard", f"milestones={pretrain.c.milestones}")
         export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "pair")
         return Path.cwd(), learn
-
-
-def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(workplace):
-    """The steps that were timed leave no trace: the run is the same as with that number of steps."""
-    settings = ["warmup_steps=.25", "milestones=100"]
-    in_minutes = partial(run, "minutes=.03", "steps=None", *settings, resume=True)
-    in_minutes("stop_at=3")
-    steps = load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["steps"]
-    assert steps > 3
-    in_minutes()  # does not measure again
-    run(f"steps={steps}", "base_run_name=other", *settings)
-    assert equal_weights(weights(), weights("other_5"))
 
 
 @pytest.fixture

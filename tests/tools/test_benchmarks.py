@@ -1,13 +1,16 @@
 """The recorded losses of Google's code against those of pretrain.py, and the checks for a GPU in miniature."""
+import os
 import subprocess
 import sys
-from pathlib import Path
+import weakref
 
 import pytest
 
 import pretrain
 from _utils.runs import RunFolder
 from benchmarks import google_curve
+from benchmarks.gpu_training import release, static_training, traced_only
+from benchmarks.report import CPU
 
 
 @pytest.mark.slow
@@ -26,9 +29,22 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
         assert found[step] == pytest.approx(expected[step], abs=.1)
 
 
+@pytest.mark.parametrize("kind", ["eager", "captured"])
+def test_a_measured_training_is_released_before_the_next_one(kind):
+    """A second one beside it would need twice the memory. On a CPU the step is traced instead of captured."""
+    settings = ["size=tiny", "bs=2", "max_length=16"]
+    with traced_only():
+        training = static_training(CPU, settings, kind)
+        training.take(1)
+    learn = weakref.ref(training.learn)
+    del training
+    release(CPU)
+    assert learn() is None
+
+
 @pytest.mark.slow
-def test_the_checks_for_a_gpu_run_in_miniature_on_a_cpu(tmp_path):
-    settings = "device=cpu miniature=True sections=equality,replay,changes,steps".split()
-    done = subprocess.run([sys.executable, "-m", "benchmarks.gpu", *settings, f"results={tmp_path}"],
-                          cwd=Path(__file__).parents[2], capture_output=True, text=True)
+def test_the_checks_for_a_gpu_run_in_miniature_on_a_cpu(tmp_path, repo):
+    settings = "device=cpu miniature=True sections=changes,replay,steps,equality,kernels results=.".split()
+    done = subprocess.run([sys.executable, "-m", "benchmarks.gpu", *settings], cwd=tmp_path, text=True,
+                          env=os.environ | {"PYTHONPATH": str(repo)}, capture_output=True)
     assert done.returncode == 0, done.stdout[-3000:]

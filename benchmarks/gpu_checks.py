@@ -7,6 +7,7 @@ import torch
 
 import pretrain
 from _utils.config import complete
+from _utils.networks import fast_electra
 from _utils.optim import clip_by_global_norm
 from _utils.recipes import Network
 from _utils.text.vocabulary import tokenizer_from_tokens
@@ -119,8 +120,9 @@ def fixed_masks_and_samples():
     def sample(logits, *_):
         return 100 + torch.arange(len(logits), device=logits.device) % 1000
 
-    with mock.patch.object(pretrain, "build_masking", build_masking), mock.patch.object(pretrain, "sample", sample):
-        yield
+    with mock.patch.object(pretrain, "build_masking", build_masking):
+        with mock.patch.object(fast_electra, "fast_sample", sample):
+            yield
 
 
 
@@ -138,16 +140,16 @@ def equality(device, miniature):
     )
     set_seed(0)
     x, _ = pretrain.build_masking(c, hf_tokenizer).mask(*random_batch(c, torch.device("cpu")))
-    sampled, draw = [], pretrain.sample
+    sampled, draw = [], fast_electra.fast_sample
 
     def draw_and_keep(*arguments):
         sampled.append(draw(*arguments))
         return sampled[-1]
 
     with without_dropout():
-        with mock.patch.object(pretrain, "sample", draw_and_keep):
+        with mock.patch.object(fast_electra, "fast_sample", draw_and_keep):
             expected = step_from_start(c, hf_tokenizer, x, torch.device("cpu"))
-        with mock.patch.object(pretrain, "sample", lambda logits, *_: sampled[0].to(logits.device)):
+        with mock.patch.object(fast_electra, "fast_sample", lambda logits, *_: sampled[0].to(logits.device)):
             found = step_from_start(c, hf_tokenizer, x, device)
     differences, worst = {}, {}
     for kind, values in expected.items():

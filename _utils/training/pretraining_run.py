@@ -99,6 +99,7 @@ def pretraining_run(c, pretrain, processes=None):
     c = objective_of(c).first_stage(c, processes, pretrain)
     with ExitStack() as stack:
         yield PretrainingRun(c, processes, stack, script=pretrain.__globals__.get("__file__", "Pretrain.ipynb"))
+    processes.wait()  # until the main process has saved everything, which may be another run's start
     if given is None:
         processes.close()
 

@@ -18,6 +18,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.training import cuda_graph
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,26 @@ def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(
     in_minutes()  # does not measure again
     run(f"steps={steps}", "base_run_name=other", *settings)
     assert equal_weights(weights(), weights("other_5"))
+
+
+def dropouts(graph):
+    """Whether dropout is on, for each dropout layer in a graph of torch.compile."""
+    layers = [node for node in graph.graph.nodes if node.target is torch.nn.functional.dropout]
+    return [node.args[2] for node in layers if node.args[1] > 0]
+
+
+def test_minutes_with_trained_networks_measure_and_compile_steps_with_dropout(trained_pair, monkeypatch):
+    """Networks that were loaded are in evaluation mode, in which a step is faster."""
+    graphs = []
+
+    def keep_graph(graph, inputs):
+        graphs.append(graph)
+        return graph
+    monkeypatch.setattr(cuda_graph, "compile_step", partial(cuda_graph.compile_step, backend=keep_graph))
+    continue_from("initial_weights=pair", "minutes=.02", "steps=None", "compile=True")
+    assert len(graphs) == 2  # the masks; the networks, with dropout
+    of_layers = [is_on for graph in graphs for is_on in dropouts(graph)]
+    assert len(of_layers) > 5 and all(of_layers)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,12 +13,14 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import tiny_pretraining
 import torch
 from tiny_pretraining import rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.training.device import micro_batch_size
 from _utils.training.processes import Processes
+from benchmarks.report import launcher
 
 SETTINGS = ("size=tiny datas=text.txt vocab=vocab.txt seed=5 bs=8 micro_batch=2 max_length=32 logger=None "
             "device=cpu").split()
@@ -104,12 +108,16 @@ TRAINED = "size=tiny initial_weights=one_5_100.0%.pth datas=text.txt vocab=one_5
 
 
 @pytest.mark.slow
-def test_minutes_of_trained_networks_compiled_in_several_processes_change_only_the_number_of_steps(workplace, launch):
-    launch(1, *SETTINGS, "num_workers=0", "steps=4", "base_run_name=one")
-    settings = [*TRAINED.split(), "compile=True", "warmup_steps=.25"]
-    launch(2, *settings, "minutes=.05", "base_run_name=timed")
+def test_minutes_of_trained_networks_compiled_in_several_processes_change_only_the_number_of_steps(workplace, repo):
+    def torchrun(*changes):
+        settings = [*TRAINED.split(), "compile=True", "warmup_steps=.25", *changes]
+        command = [sys.executable, *launcher(2), repo / "pretrain.py", *settings]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+    tiny_pretraining.run("base_run_name=one", "steps=4", "milestones=100")
+    torchrun("minutes=.05", "base_run_name=timed")
     steps = load_checkpoint("checkpoints/pretrain/timed_6/resume.pth")["config"]["steps"]
-    launch(2, *settings, f"steps={steps}", "base_run_name=counted")
+    torchrun(f"steps={steps}", "base_run_name=counted")
     assert_same_run("timed_6", "counted_6", len(rows("counted_6")))
 
 

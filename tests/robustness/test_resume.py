@@ -14,8 +14,10 @@ from fastai.callback.core import Callback
 from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, weights
 
 import pretrain
+from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
 from _utils.training import pretraining_run
 from _utils.training.callbacks import Stopped
@@ -170,6 +172,22 @@ def test_a_run_with_other_files_is_rejected_before_they_are_prepared(workplace, 
     with pytest.raises(UserError, match=f"{change.partition('=')[0]}=.*other.*resume=False"):
         run("datas=text.txt", "steps=4", change)
     assert {path for path in Path("datasets").iterdir() if path.suffix == ".arrow"} <= before
+
+
+def test_a_run_of_another_version_is_refused(workplace):
+    """In one sentence, wherever one of its checkpoints is read."""
+    run("steps=4", "stop_at=2")
+    milestone, refused = FOLDER / "mini_5_50.0%.pth", partial(pytest.raises, UserError)
+    for path, changed in ((FOLDER / "mini_5/resume.pth", {"cased": False}), (milestone, {})):
+        checkpoint = load_checkpoint(path)
+        save_checkpoint({**checkpoint, "format": 0, "config": checkpoint["config"] | changed}, path)
+    with refused(match="mini_5.*another version.*not supported.*resume=False"):
+        run("steps=4")
+    for read in (lambda name: export_hf(name, "exported"), lambda name: load_pretrained(name),
+                 lambda name: run(f"initial_weights={name}", "base_run_name=next", vocab=None)):
+        with refused(match="50.0%.pth.*another version.*not supported"):
+            read(str(milestone))
+    assert not Path("exported").exists()
 
 
 def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):

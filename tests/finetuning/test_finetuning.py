@@ -84,11 +84,11 @@ def test_the_best_epoch_is_chosen_from_the_same_training(start):
     """Evaluating after each epoch changes no random number, so all losses are those of keep=last."""
     losses = []
     for keep in ("last", "best"):
-        start("tasks=rte", f"keep={keep}", f"group_name={keep}", "task_overrides={'rte': {'rows': 300, 'epochs': 3}}")
+        start("tasks=rte", f"keep={keep}", f"group_name={keep}", "task_overrides={'rte': {'rows': 96, 'epochs': 2}}")
         losses.append(read_metrics(run_path(keep, "rte", 0).with_suffix("") / "metrics.jsonl", "train"))
-    assert losses[0] == losses[1] and len(losses[0]) == 30
+    assert losses[0] == losses[1] and len(losses[0]) == 6
     last, best = (Runs().find(keep, "rte", 0) for keep in ("last", "best"))
-    assert best["best_epoch"] in (1, 2, 3) and score(best) >= score(last)
+    assert best["best_epoch"] in (1, 2) and score(best) >= score(last)
 
 
 def test_a_run_of_another_version_is_refused(again, tmp_path):

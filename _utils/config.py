@@ -138,7 +138,7 @@ QUICKSTART = {
     "adam_bias_correction": True,
 }
 # What recipe=... sets, except for keys that the user overrides.
-BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official"}}
+BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official", "long_lines": "truncate"}}
 # Keys for which None means the value of the recipe.
 FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
 
@@ -206,7 +206,7 @@ def _values_of_pair(name):
         path = find_checkpoint(name)
         from _utils.runs.checkpoints import load_pretraining_checkpoint  # PyTorch reads it
         run = load_pretraining_checkpoint(path)["config"]
-        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split() if key in run}
+        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
     elif name.startswith("google/"):
         values["masking"] = "official"
     return values

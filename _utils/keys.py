@@ -102,8 +102,8 @@ PRETRAIN_KEYS = {
         "Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the command "
         "line."), heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (
-        "'google': masking and initial weights as in Google's code (masking=official, initial_weights=official). "
-        "None: as in electra_pytorch.")),
+        "'google': masking, initial weights and long lines as in Google's code (masking=official, "
+        "initial_weights=official, long_lines=truncate). None: as in electra_pytorch.")),
     "size": Key(Size, "small", (
         "The networks and training settings: 'small', 'base' and 'large' from the paper, 'small++' (Google's "
         "released model), 'mini' (overnight on a CPU core, rotary positions), 'quickstart', 'tiny', or "
@@ -136,9 +136,9 @@ PRETRAIN_KEYS = {
     "clean": Key(Literal[True, False, None], None, (
         "True: drop lines shorter than 80 characters and every \"()\". None: clean only the corpora that "
         "electra_pytorch cleans (D5).")),
-    "long_lines": Key(Literal["truncate", "keep"], "truncate", (
+    "long_lines": Key(Literal["truncate", "keep", None], None, (
         "The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); "
-        "with 'keep' it begins the next example.")),
+        "with 'keep' it begins the next example. None: keep it of paths, truncate the corpora with names.")),
     "encoding": Key(Text, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
     "revisions": Key(_Revisions, {}, (
         "Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in "

@@ -60,6 +60,7 @@ SETTINGS = {
     "steps": 3000,
     "bs": 48,
     "max_length": 32,
+    "long_lines": "truncate",
     "precision": "fp32",
     "micro_batch": 48,
     "device": "cpu",

@@ -21,7 +21,7 @@ keep() {
 mini="size=mini precision=bf16"
 mlm="objective=mlm electra_mask_style=False warmup_steps=1000"
 pretrain() {
-    python pretrain.py $mini datas="$data/wikipedia" vocab=8192 num_workers=0 save_minutes=5 base_run_name="$1" seed="$2" "${@:3}"
+    python pretrain.py $mini datas="$data/wikipedia" long_lines=truncate vocab=8192 num_workers=0 save_minutes=5 base_run_name="$1" seed="$2" "${@:3}"
     keep "$1_$2"
 }
 finetune() {

@@ -14,9 +14,10 @@ from statistics import median
 import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
-from _utils.finetuning.runs import Runs, score
+from _utils.finetuning.runs import score
 from _utils.objectives.kinds import flops_per_token
 from _utils.recipes import RECIPES
+from _utils.runs.files import read_json_lines
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
@@ -48,6 +49,12 @@ NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
 
 # Raw numbers
 
+def records(path):
+    """The latest record of each finetuning run in a file. These files are results of any version of this project."""
+    rows = read_json_lines(path, "Restore the file.")
+    return {(row["group"], row["task"], row["run"]): row for _, row in rows}.values()
+
+
 @cache
 def finetuned(folder):
     """Finished runs by group, task and finetuning seed: percent on the dev set, and for chunking on the test set."""
@@ -59,7 +66,7 @@ def finetuned(folder):
             score(row),
             100 * row["scores"].get("test", {}).get("entity_f1", math.nan),
         )
-        for row in Runs(path=folder / "scores.jsonl")
+        for row in records(folder / "scores.jsonl")
     ]
     return (
         pd.DataFrame(rows, columns=["group", "task", "seed", "dev", "test"])
@@ -148,7 +155,7 @@ def small_on_glue():
     groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
     medians = means(SMALL, groups, tasks, aggregate="median")
     medians.loc["majority label"] = {
-        row["task"]: score({"scores": row["baselines"]}) for row in Runs(path=SMALL / "scores.jsonl")
+        row["task"]: score({"scores": row["baselines"]}) for row in records(SMALL / "scores.jsonl")
     }
     return medians.assign(mean=medians[["mrpc", "stsb", "mnli", "qnli"]].mean(axis=1, skipna=False)).values.tolist()
 
@@ -411,7 +418,7 @@ def overall_minimal_pairs():
 
 def conll2000():
     """Test F1 of the finetuning runs, then of the frozen encoder."""
-    rows = Runs(path=RESULTS / "conll2000.jsonl")
+    rows = records(RESULTS / "conll2000.jsonl")
     return [
         [
             100 * row["scores"]["test"]["entity_f1"]

@@ -19,10 +19,12 @@ from _utils.networks.pretrained import config_of, load_weights, network_of, part
 from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import (
+    check_format,
     check_writable,
     has_keys,
     is_pretrained,
     load_checkpoint,
+    tokenizer_record,
     unfinished_name,
 )
 from _utils.runs.log import MILESTONE, read_metrics
@@ -75,6 +77,7 @@ def export_hf(
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path, half)]
     elif is_pretrained(checkpoint):
+        check_format(checkpoint, repr(str(path)))
         exports = _pretrained_exports(checkpoint, path)
     else:
         exports = _pretrained_exports(_of_electra_pytorch(checkpoint, path, vocab), path)
@@ -178,7 +181,7 @@ def _of_electra_pytorch(checkpoint, path, vocab):
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
     eps = "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
-            "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),
+            **tokenizer_record(hf_tokenizer),
             "config": {"made by": "electra_pytorch", "layer_norm_eps": eps}}
 
 

@@ -29,6 +29,7 @@ from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunLog, check_writable, code_key, locked
+from _utils.runs.checkpoints import FORMAT
 from _utils.tasks.base import Task
 from _utils.tasks.custom import load_custom_task
 from _utils.tasks.glue import load_task
@@ -151,7 +152,7 @@ class Group:
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if record.get("code", self.code) != self.code else ""
+                changed = ", with code that changed since" if record["code"] != self.code else ""
                 report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()
@@ -189,6 +190,7 @@ class Group:
         seconds = time.perf_counter() - planned.started
         best_epoch = learn.keep_best.best_epoch if settings["keep"] == "best" else None
         record = {
+            "format": FORMAT,
             "group": c.group_name,
             "task": task.name,
             "run": planned.run,
@@ -222,6 +224,7 @@ class Group:
             print(report(Runs().of(self.c.group_name)))
             submission = write_test_files(self.c, self.tables, predict_test)
             save_result_plots(Runs().of(self.c.group_name))
+        self.processes.wait()  # until all is written
         runs = Runs().of(self.c.group_name)
         self.processes.close()
         return Results(summarize(runs), table_of_runs(runs), self.tables, submission)

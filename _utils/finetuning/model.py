@@ -19,14 +19,15 @@ from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
-from _utils.training.device import avoid_cudnn_attention
+from _utils.training.device import avoid_cudnn_attention, fork_rng
 
 
 class KeepBest(Callback):
     """After each epoch, remembers the weights if `score(learner)` is the best so far, and restores the best ones at the
     end.
 
-    An undefined score (NaN) is worse than any other.   best_epoch: its number, from 1.
+    An undefined score (NaN) is worse than any other. Computing the score does not change the random numbers of the
+    training.   best_epoch: its number, from 1.
     """
     order = 60
 
@@ -34,7 +35,8 @@ class KeepBest(Callback):
         self.score, self.best = score, -np.inf
 
     def after_epoch(self):
-        score = np.nan_to_num(self.score(self.learn), nan=np.finfo(float).min)
+        with fork_rng(self.learn.device):  # from which loaders draw
+            score = np.nan_to_num(self.score(self.learn), nan=np.finfo(float).min)
         if score > self.best:
             self.best, self.best_epoch = score, self.learn.epoch + 1
             self.weights = copy.deepcopy(self.learn.model.state_dict())

@@ -35,8 +35,9 @@ class RunProcesses(Processes):
 
     def report(self, line):
         """Print a line of any process, although only the first one of a machine prints otherwise."""
+        is_silent = getattr(sys.stdout, "name", None) == os.devnull
         # One write for text and newline, so that the lines of several processes do not mix.
-        print(f"{line}\n", end="", file=sys.stdout if self.is_main else sys.__stdout__, flush=True)
+        print(f"{line}\n", end="", file=sys.__stdout__ if is_silent else sys.stdout, flush=True)
 
 
 def for_checkpoint(config, pretrained):

@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModel
 
 from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.preparation import RunProcesses
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.networks import load_pretrained, load_with_head
@@ -21,7 +22,7 @@ ROWS = {"n_train": 1000, "n_dev": 500}
 SETTINGS = {"lr": 1e-3, "epochs": 6}  # the same for all networks
 SYNTHETIC = {"rows": 64, "epochs": 1}  # of GLUE's tasks
 PICTURE = Path("checkpoints/quickstart.png")
-TABLES = "datasets/quickstart_tables"
+TABLES, RANDOM_WEIGHTS = "datasets/quickstart_tables", "datasets/random_weights"
 
 
 def quickstart(c, run):
@@ -31,9 +32,9 @@ def quickstart(c, run):
     c: the completed configuration, whose runs start, ..., end - 1 are seeds.   run: that of the notebook.
     """
     pretrained = load_pretrained(c.pretrained_checkpoint)  # fails before the long work if it is missing
-    tasks = write_sentence_tables(load_documents("prose_held_out", "datasets").documents["text"], TABLES, **ROWS)
-    networks = {"random weights": write_random_weights(pretrained, "datasets/random_weights"),
-                "quickstart": c.pretrained_checkpoint, "mini": str(SHIPPED)}
+    processes = RunProcesses(c.device)
+    tasks, random_weights = processes.broadcast(lambda: (write_tables(), write_random_weights(pretrained)))
+    networks = {"random weights": random_weights, "quickstart": c.pretrained_checkpoint, "mini": str(SHIPPED)}
     print("The quickstart takes about three minutes on two idle CPU cores.")
     table = {}
     for name, checkpoint in networks.items():
@@ -48,9 +49,9 @@ def quickstart(c, run):
     print(f"\nAccuracy, for the last two tables macro F1, in percent ({runs}; {rows})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
-    save_plot(
-        plot_quickstart(metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint), table), PICTURE
-    )
+    if processes.is_main:
+        metrics, sentences = metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint)
+        save_plot(plot_quickstart(metrics, sentences, table), PICTURE)
     print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
 
@@ -88,12 +89,17 @@ def finetune_quietly(c, run):
         return run(c)
 
 
-def write_random_weights(pretrained, folder):
+def write_tables():
+    """Write the tables of sentences. Returns the dictionaries of the custom tasks."""
+    return write_sentence_tables(load_documents("prose_held_out", "datasets").documents["text"], TABLES, **ROWS)
+
+
+def write_random_weights(pretrained):
     """The network of a Pretrained with random weights, as a transformers folder, whose name is returned."""
     torch.manual_seed(0)
-    AutoModel.from_config(pretrained.model.base_model.config).save_pretrained(folder)
-    pretrained.hf_tokenizer.save_pretrained(folder)
-    return folder
+    AutoModel.from_config(pretrained.model.base_model.config).save_pretrained(RANDOM_WEIGHTS)
+    pretrained.hf_tokenizer.save_pretrained(RANDOM_WEIGHTS)
+    return RANDOM_WEIGHTS
 
 
 def metrics_of(checkpoint):

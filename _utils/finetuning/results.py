@@ -21,8 +21,8 @@ def headline_scores(record, kind="scores"):
     kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
     """
     task = task_of(record)
-    scores = {task.title_of(split): 100 * next(iter(metrics.values()))
-              for split, metrics in record.get(kind, {}).items()}
+    by_split = record.get(kind, {})
+    scores = {task.title_of(split): 100 * next(iter(metrics.values())) for split, metrics in by_split.items()}
     if record["task"] == "mnli" and len(scores) > 1:
         scores["MNLI, both"] = sum(scores.values()) / len(scores)
     return scores
@@ -41,7 +41,7 @@ def named_scores(scores):
 def format_scores(record):
     """The scores of a run in percent, in one line, each with those of the baselines."""
     formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    baselines = {task_of(record).baseline: named_scores(record.get("baselines", {})),
+    baselines = {task_of(record).baseline: named_scores(record["baselines"]),
                  "TF-IDF": named_scores(record.get("words", {}))}
     parts = []
     for name, value in named_scores(record["scores"]).items():
@@ -52,7 +52,7 @@ def format_scores(record):
 
 def notices_of(record):
     """The texts of the warnings about the predictions of a run."""
-    return [f"{split}: {text}" for split, text in record.get("notices", {}).items() if text]
+    return [f"{split}: {text}" for split, text in record["notices"].items() if text]
 
 
 def notices_of_runs(runs):
@@ -113,10 +113,10 @@ def table_of_runs(runs):
             "metric": metric,
             "other metrics": _in_line(dict(others)),
             "training examples": record["train_rows"],
-            "lr": record["settings"].get("lr"),
-            "bs": record["settings"].get("bs"),
-            "epochs": record["settings"].get("epochs"),
-            "seconds": record.get("seconds"),
+            "lr": record["settings"]["lr"],
+            "bs": record["settings"]["bs"],
+            "epochs": record["settings"]["epochs"],
+            "seconds": record["seconds"],
         })
     return pd.DataFrame(lines)
 
@@ -172,11 +172,11 @@ def class_tables(record):
     it is small.
     """
     split, texts = task_of(record).devs[0], []
-    if classes := record.get("classes", {}).get(split):
+    if classes := record["classes"].get(split):
         table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(record).title}, run {record['run']} (the best), by class on the dev set",
                   as_text(table.astype({"rows": int}))]
-    matrix, labels = record.get("confusion", {}).get(split), task_of(record).labels
+    matrix, labels = record["confusion"].get(split), task_of(record).labels
     if matrix and len(labels) <= 12:
         texts += ["Rows with each label (lines) by prediction (columns)",
                   pd.DataFrame(matrix, labels, labels).to_string()]
@@ -260,6 +260,6 @@ def save_result_plots(runs):
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     for record in best_runs(runs):
-        if matrix := task_of(record).reports_classes and record.get("confusion", {}).get("validation"):
+        if matrix := task_of(record).reports_classes and record["confusion"].get("validation"):
             save_plot(plot_confusion(matrix, task_of(record).labels), folder / f"confusion_{record['task']}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

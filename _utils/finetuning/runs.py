@@ -11,7 +11,7 @@ import numpy as np
 
 from _utils.errors import UserError
 from _utils.names import find_checkpoint
-from _utils.runs.checkpoints import has_keys, load_checkpoint
+from _utils.runs.checkpoints import check_format, has_keys, load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import task_of
 
@@ -97,6 +97,8 @@ def _read(path):
         record = None
         with suppress(ValueError):
             record = json.loads(line)
+        if has_keys(record, RECORD_KEYS):
+            check_format(record, f"{path}, line {number},", "Move the file to another folder.")
         if is_record(record):
             latest[record["group"], record["task"], record["run"]] = record
         elif record is not None or line[:1] not in ("", "{"):
@@ -190,6 +192,9 @@ def load_finetuned_checkpoint(path):
 
 def check_finetuned(checkpoint, path):
     """UserError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
-    if not has_keys(checkpoint, FINETUNING_KEYS) or not is_record(checkpoint["run"]):
+    is_finetuned = has_keys(checkpoint, FINETUNING_KEYS) and has_keys(checkpoint["run"], RECORD_KEYS)
+    if is_finetuned:
+        check_format(checkpoint["run"], repr(str(path)))
+    if not is_finetuned or not is_record(checkpoint["run"]):
         raise UserError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
                         f"checkpoints/glue/*.pth.")

@@ -29,7 +29,6 @@ class TwoStage(TwoStageKeys, Objective):
             pretrain(first, processes)
         gc.collect()  # the learner is part of a reference cycle
         torch.cuda.empty_cache()  # the second stage measures the free memory
-        processes.wait()  # until the main process has saved the generator
         rest, generator = c.steps - steps, str(RunFolder(name, c.seed).milestone(100.))
         return c.copy_with({"initial_weights": generator, "vocab": generator, "steps": rest,
                             "warmup_steps": warmup(rest)})

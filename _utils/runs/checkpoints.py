@@ -16,6 +16,7 @@ import torch
 from _utils.errors import UserError, as_user_error, is_first_process, one_line
 from _utils.recipes import warmup_in_steps
 
+FORMAT = 1  # of checkpoints and of records of runs: increase it when those written before would be read wrongly
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 # Keys that may change on resume. Only micro_batch and compile affect results: they change the random draws. `revisions`
 # chooses a text, which is compared by its content; `recipe` only sets other keys.
@@ -40,6 +41,7 @@ def pretraining_checkpoint(model, config, hf_tokenizer, step):
     """The content of a pretraining checkpoint."""
     networks = saved_networks(model)
     return {
+        "format": FORMAT,
         "model": {
             f"{part}.{name}": value
             for part, network in networks.items()
@@ -112,7 +114,17 @@ def load_pretraining_checkpoint(path):
         raise UserError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
                         "pretraining). Choose one from checkpoints/pretrain/, or convert it to a transformers folder "
                         "with python -m _utils export_hf or python -m _utils convert_tf.")
+    check_format(checkpoint, repr(str(path)))
     return checkpoint
+
+
+def check_format(content, what, advice="Use that version, or train again."):
+    """UserError if the content of a checkpoint or a record was written by a version with another FORMAT.
+
+    what, advice: the beginning and the end of the message.
+    """
+    if content.get("format") != FORMAT:
+        raise UserError(f"{what} was written by another version of this project, which is not supported. {advice}")
 
 
 def is_pretrained(content):
@@ -214,17 +226,19 @@ def find_resume_checkpoint(folder):
                                 "can start from one of its milestones.")
 
 
-def resume(config, run):
+def resume(config, run, contents_of):
     """(configuration, checkpoint to resume from or None) of a RunFolder. The configuration takes over what the run
     chose for its hardware.
 
+    contents_of: function of a configuration and keys; {key: hash} of the files that those keys name. A key may name
+    another place with the same content.
     Raises UserError if the run has another configuration, or if it is complete and its checkpoint to resume from was
     deleted.
     """
     if not config.resume:
         return config, None
     if checkpoint := find_resume_checkpoint(run.folder):
-        config = _with_choices_of(checkpoint["config"], config, run)
+        config = _with_choices_of(checkpoint, config, run, contents_of)
     elif run.milestone(100.).exists():
         raise UserError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth "
                         "was deleted. Set resume=False to train it again (the earlier run is archived), or choose "
@@ -244,24 +258,26 @@ def is_finished(config, run):
     with contextlib.suppress(DamagedCheckpoint):
         if find_resume_checkpoint(run.folder):
             return False
-    _with_choices_of(load_checkpoint(milestone, mmap=True)["config"], config, run)
+    _with_choices_of(load_checkpoint(milestone, mmap=True), config, run)
     return True
 
 
-def _with_choices_of(original, config, run):
-    """The configuration with what a RunFolder chose, which is in `original`.
+def _with_choices_of(checkpoint, config, run, contents_of=lambda *_: {}):
+    """The configuration with what a RunFolder chose, which is in its checkpoint.
 
     UserError for settings that must not differ.
     """
-    # A key that is newer than the run had its default.
-    original = {name: key.default for name, key in config.known.items()} | original
+    check_format(checkpoint, f"The run in {str(run.folder)!r}", f"Use that version to resume it, {OTHERWISE}")
+    original = checkpoint["config"]
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = str(config["device"])[:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
     config = config.with_defaults({key: original[key] for key in chosen})
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
-    if differ := [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]:
+    differ = [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]
+    contents = contents_of(config, differ)
+    if differ := [key for key in differ if key not in contents or contents[key] != checkpoint["contents"].get(key)]:
         was, now = (", ".join(f"{key}={values[key]!r}" for key in differ) for values in (original, now))
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
                         f"resume it, {OTHERWISE}")

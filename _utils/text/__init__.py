@@ -14,6 +14,7 @@ batches               shuffled batches of fixed shape, through hugdatafast_repai
 """
 from _utils.text.batches import pretraining_dataloaders, warn_of_repetition
 from _utils.text.examples import (
+    long_lines_of,
     prepare_examples,
     split_held_out,
     unigram_entropy,

@@ -12,6 +12,7 @@ from _utils.names import HUB_CORPORA
 from _utils.runs.files import content_key
 from _utils.text.normalization import warn_of_losses
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
+from _utils.text.readers import EMBEDDED
 from _utils.text.sources import prepared
 from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
 
@@ -57,13 +58,20 @@ _BUILDING_VERSION = 1  # increase when the same documents would give other examp
 _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
 
 
-def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, long_lines="truncate",
-                     num_proc=None, warn_of_marks=False):
+def long_lines_of(name, long_lines=None):
+    """'keep' or 'truncate' for a corpus. long_lines: either of them, or None: 'truncate' for a corpus with a name, as
+    in Google's code, 'keep' for a path.
+    """
+    return long_lines or ("truncate" if name in (*HUB_CORPORA, *EMBEDDED) else "keep")
+
+
+def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, long_lines=None, num_proc=None,
+                     warn_of_marks=False):
     """Return the examples of a corpus, from the cache if text, vocabulary and arguments are the same.
 
     clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all
     hub corpora, and leaves other text unchanged; True or False does both or neither.   long_lines: as in
-    ELECTRADataProcessor.
+    `long_lines_of`.
     num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that
     matter.
     Raises UserError if the first block of documents shows that the text cannot be used.
@@ -74,7 +82,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         "drop_parentheses": corpus.name in HUB_CORPORA if clean is None else clean,
         # bookcorpus has one sentence per row and does not mark where books end.
         "rows_per_document": 1000 if corpus.name == "bookcorpus" else 1,
-        "long_lines": long_lines,
+        "long_lines": long_lines_of(corpus.name, long_lines),
         "seed": seed,
     }
     key = content_key((_BUILDING_VERSION, corpus.key, text_tokenizer(hf_tokenizer).to_str(), options))

@@ -7,7 +7,7 @@ import json
 import lzma
 import os
 import re
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import huggingface_hub
@@ -96,13 +96,19 @@ def find_files(pattern):
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
         names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
-        print(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
-              f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
+        _print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
+                    f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
                         f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}.")
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
+
+
+@cache
+def _print_once(line):
+    """Print a line once in a process, which may look for the same files several times."""
+    print(line)
 
 
 def _glob(pattern):

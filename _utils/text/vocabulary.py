@@ -199,10 +199,10 @@ def _usable(hf_tokenizer):
 
 def tokenizer_of(checkpoint):
     """Return the tokenizer in a checkpoint of pretrain.py or finetune.py."""
-    return tokenizer_from_json(checkpoint["tokenizer"], checkpoint.get("special_tokens"))
+    return tokenizer_from_json(checkpoint["tokenizer"], checkpoint["special_tokens"])
 
 
-def tokenizer_from_json(text, special_tokens=None):
+def tokenizer_from_json(text, special_tokens):
     """Return the tokenizer in a checkpoint. text: from tokenizers.Tokenizer.to_str.
 
     special_tokens: {role: token}, also {"extra_special_tokens": list}; others are recognized by their names.
@@ -216,7 +216,7 @@ def tokenizer_from_json(text, special_tokens=None):
             bert = tokenizer_from_tokens(tokens, "vocabulary", cased, normalizer.strip_accents)
             if bert.backend_tokenizer.to_str() == backend.to_str():
                 return bert
-        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **(special_tokens or {})))
+        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **special_tokens))
 
 
 def pretrained_tokenizer(name, advice):

@@ -109,7 +109,7 @@ class TrainingRecorder(Callback):
         if self.checkpoint:
             self.load(self.checkpoint)
             self.checkpoint = None
-        elif self.log:
+        else:
             self.save()
         self.saved = time.monotonic()
         self.bar = Progress(
@@ -132,15 +132,25 @@ class TrainingRecorder(Callback):
             self.compare_weights()
             if self.log:
                 self.reach_milestone(step)
-        stops = self.learn.processes.stop_asked(self.signals.asked is not None, step)
-        is_due = time.monotonic() - self.saved >= self.save_seconds if self.save_seconds else ends_interval
-        if self.log and (is_due or step in self.milestones or stops):
+        stops, is_due = self.requests(step)
+        if stops or is_due or step in self.milestones or ends_interval and not self.save_seconds:
             self.save()
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
             raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same "
                           "command, without resume=False, to resume.")
         self.ended = time.perf_counter()
+
+    def requests(self, step):
+        """(whether the run was asked to stop, whether a save is due), the same in all processes.
+
+        Several processes exchange it at every tenth step on GPUs, which would have to wait for the slowest CPU.
+        """
+        processes = self.learn.processes
+        if processes.n > 1 and self.learn.device.type != "cpu" and step % 10:
+            return False, False
+        is_due = bool(self.save_seconds) and time.monotonic() - self.saved >= self.save_seconds
+        return processes.any((self.signals.asked is not None, is_due))
 
     def close(self):
         """Close the progress bar, also after an error."""
@@ -245,14 +255,23 @@ class TrainingRecorder(Callback):
     # The checkpoint to resume from
 
     def save(self):
-        """Save the state between two steps.
+        """Save the state between two steps, with the metrics of all processes. They all must call it.
 
         Raises UserError instead if its weights are not finite; the earlier file stays.
         """
         learn = self.learn
         self.check_finite()
+        metrics = learn.train_metrics.state.clone()
+        learn.processes.sum(metrics)
+        if self.log:
+            self.write(metrics)
+        self.saved = time.monotonic()
+
+    def write(self, metrics):
+        """Write the checkpoint to resume from. metrics: the state of those since the last row, of all processes."""
+        learn = self.learn
         interval = {
-            "metrics": learn.train_metrics.state,
+            "metrics": metrics,
             "steps": self.interval_steps,
             "seconds": time.perf_counter() - self.started,
             "waited": self.waited,
@@ -270,7 +289,6 @@ class TrainingRecorder(Callback):
                 "log_position": self.log.position(),
             },
         )
-        self.saved = time.monotonic()
 
     def load(self, checkpoint):
         """Continue after the step of a checkpoint, in the middle of an interval between two rows of metrics."""

@@ -119,17 +119,25 @@ def warm_up(learn, stream):
 
 @contextlib.contextmanager
 def state_restored(learn):
-    """Context at whose end weights, optimizer state, loss scale, metrics, random numbers and learning rates are as
-    before, at the same addresses.
+    """Context in which a learner can try steps of the training, also before fastai's `fit` prepares it: in training
+    mode.
+
+    At its end weights, optimizer state, loss scale, metrics, random numbers, learning rates and modes are as before,
+    tensors at the same addresses.
     """
     def state():
         moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
         return [*learn.model.parameters(), learn.train_metrics.state, *moments]
 
     before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
-    rates, scaler = [group["lr"] for group in learn.opt.opt.param_groups], learn.scaler.state_dict()
+    rates = [group["lr"] for group in learn.opt.opt.param_groups]
+    scaler, modes = learn.scaler.state_dict(), [(module, module.training) for module in learn.model.modules()]
+    learn.model.train()
     with fork_rng(learn.device):
         yield
+    for module, mode in modes:
+        module.training = mode
+    learn.scaler.load_state_dict(scaler)
     with torch.no_grad():
         for tensor in state():
             tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before

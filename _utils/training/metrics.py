@@ -12,7 +12,7 @@ from _utils.training.device import fork_rng, seed_step
 NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
 _SUMS = ("batches loss masked predicted gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped "
-         "tokens second_loss").split()
+         "second_loss").split()
 
 
 class PretrainingMetrics:
@@ -22,6 +22,7 @@ class PretrainingMetrics:
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90% of the tokens are
     original. Of the masked positions, some show their original token (15% in ELECTRA), which costs next to nothing;
     "hidden" are the others. Only on those can the generator be compared with the unigram entropy of the text.
+    The loss and its terms are means over batches, so the loss is the weighted sum of its terms.
     only_finite: skip micro-batches whose loss is not finite, as training in half precision skips the update.
     state: one tensor on the device, with sums over micro-batches and a histogram of the discriminator's logits for
     original and for replaced tokens. It may be summed over processes, saved, and set to zero.
@@ -56,17 +57,16 @@ class PretrainingMetrics:
             loss,
             n_slots,
             share * counts[0],
-            losses[0] * counts[0],
+            losses[0],
             correct.sum(),
             hidden.sum(),
             (nll * hidden).sum(),
             (correct * hidden).sum(),
             output.is_mlm_applied.sum() - n_slots,
-            n_tokens,
         ]
         if len(losses) > 1:
             self.second_loss = getattr(losses, "_fields", NAMES)[1]
-            sums.append(losses[1] * counts[1])
+            sums.append(losses[1])
         self.has_discriminator = output.disc_logits is not None
         if self.has_discriminator:
             bits = output.disc_logits.bfloat16().view(torch.int16)
@@ -80,13 +80,15 @@ class PretrainingMetrics:
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""
         n = dict(zip(_SUMS, self.sums.tolist()))
-        shares = {"loss": "batches", "gen_loss": "predicted", "gen_accuracy": "masked", "gen_loss_hidden": "hidden",
+        shares = {"loss": "batches", "gen_loss": "batches", "gen_accuracy": "masked", "gen_loss_hidden": "hidden",
                   "gen_accuracy_hidden": "hidden"}
         metrics = {name: _ratio(n[name], n[whole]) for name, whole in shares.items()}
+        if not n["predicted"]:  # the loss of no token is 0
+            metrics["gen_loss"] = None
         metrics["gen_perplexity"] = math.exp(min(metrics["gen_loss"], 700.)) if n["predicted"] else None
         metrics["masks_dropped"] = n["masks_dropped"]  # beyond the fixed capacity: 0 in practice
         if self.second_loss:
-            metrics[self.second_loss] = _ratio(n["second_loss"], n["tokens"])
+            metrics[self.second_loss] = _ratio(n["second_loss"], n["batches"])
         if not self.has_discriminator:
             return metrics
         histogram = self.histogram.view(2, _BINS).cpu()  # of original and of replaced tokens
@@ -112,8 +114,8 @@ def binned_auc(originals, replaced):
 
 @torch.no_grad()
 def evaluate(learn, loader, max_batches=None):
-    """Metrics of a PretrainingLearner on the batches of a loader, or on the first `max_batches` of them, without
-    dropout.
+    """Metrics of a PretrainingLearner on the batches of a loader, or on the first `max_batches` of them, as one batch
+    without dropout.
 
     Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are
     not disturbed.
@@ -121,10 +123,9 @@ def evaluate(learn, loader, max_batches=None):
     metrics = PretrainingMetrics(learn.device)
     learn.model.eval()
     with fork_rng(learn.device):
-        for n, batch in enumerate(itertools.islice(loader, max_batches)):
-            seed_step(learn.seed, n)
-            masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
-            counts = learn.model.counts(*masked)
+        batches = [masked_batch(learn, n, batch) for n, batch in enumerate(itertools.islice(loader, max_batches))]
+        counts = [sum(of_batches) for of_batches in zip(*(learn.model.counts(*masked) for masked in batches))]
+        for n, masked in enumerate(batches):
             for number, micro_batch in learn.micro_batches(masked):
                 seed_step(learn.seed, n, number)
                 with learn.autocast():
@@ -133,6 +134,13 @@ def evaluate(learn, loader, max_batches=None):
                 metrics.add(output, micro_batch, loss, losses, counts)
     learn.model.train()
     return metrics.compute()
+
+
+def masked_batch(learn, n, batch):
+    """The inputs (B, ...) of the model for the n-th batch of held-out text, on the learner's device."""
+    seed_step(learn.seed, n)
+    masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
+    return masked
 
 
 # Names of metrics and their units, the most important ones first.

@@ -1,5 +1,7 @@
 """A pretraining run around its steps: data, checks, lock, resuming, micro-batches, milestones, log, plots."""
+import itertools
 import json
+import os
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from _utils.optim import schedules
 from _utils.progress import counted
 from _utils.recipes import is_pair
 from _utils.runs.checkpoints import (
+    FORMAT,
     OTHERWISE,
     check_writable,
     resume,
@@ -23,12 +26,13 @@ from _utils.runs.checkpoints import (
     saved_networks,
     write_text_atomically,
 )
-from _utils.runs.files import code_key
+from _utils.runs.files import code_key, content_key, file_chunks
 from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.text import (
     extend_tokenizer,
     load_documents,
     load_tokenizer,
+    long_lines_of,
     prepare_examples,
     pretraining_dataloaders,
     split_held_out,
@@ -73,7 +77,7 @@ def prepare_data(c):
 
     In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
     """
-    corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
+    corpora = corpora_of(c)
     for corpus in corpora:
         _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
@@ -88,6 +92,33 @@ def prepare_data(c):
     ]
 
 
+def corpora_of(c):
+    """The Corpus of each entry of `datas`."""
+    return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
+
+
+NETWORKS = ("initial_weights", "generator", "discriminator")
+
+
+def contents_of(c, keys=("datas", "vocab", *NETWORKS)):
+    """{key: hash of the files} for those of the keys that name files: they are what makes a run, wherever they are."""
+    found = {"datas": [corpus.key for corpus in corpora_of(c)]} if "datas" in keys else {}
+    for key in {*keys} & {"vocab", *NETWORKS}:
+        if files := files_of(c[key]):
+            chunks = itertools.chain.from_iterable(map(file_chunks, files.values()))
+            found[key] = content_key([(name, os.stat(path).st_size) for name, path in files.items()], chunks)
+    return found
+
+
+def files_of(name):
+    """{path inside the folder, or "": path} of a checkpoint, a file or a folder; empty for other values of a key."""
+    places = [Path("checkpoints/pretrain", name), Path(name)] if isinstance(name, str) else []
+    path = next(filter(Path.exists, places), None)
+    if path is None or path.is_file():
+        return {"": path} if path else {}
+    return {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
+
+
 @contextmanager
 def pretraining_run(c, pretrain, processes=None):
     """Context of a run of a completed configuration; a PretrainingRun.
@@ -100,6 +131,7 @@ def pretraining_run(c, pretrain, processes=None):
     c = objective_of(c).first_stage(c, processes, pretrain)
     with ExitStack() as stack:
         yield PretrainingRun(c, processes, stack, script=pretrain.__globals__.get("__file__", "Pretrain.ipynb"))
+    processes.wait()  # until the main process has saved everything, which may be another run's start
     if given is None:
         processes.close()
 
@@ -117,8 +149,9 @@ class PretrainingRun:
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
-        # With the steps and the micro-batch of an earlier start.
-        self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder)
+        with processes.main_first():  # which records the hashes of files that it reads
+            # With the steps and the micro-batch of an earlier start.
+            self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder, contents_of)
         check_writable("datasets", self.run_folder.folder)
         if c.compile:
             check_compiler()
@@ -137,7 +170,7 @@ class PretrainingRun:
         if self.processes.is_main:
             self.stack.enter_context(locked(self.run_folder.folder))
         # Again, because another process may have trained the run in the meantime.
-        c, self.checkpoint = resume(self.c, self.run_folder)
+        c, self.checkpoint = resume(self.c, self.run_folder, contents_of)
         self.hf_tokenizer = hf_tokenizer
         if self.networks:
             add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
@@ -210,8 +243,9 @@ class PretrainingRun:
         upload(path, self.c.upload_to)
 
     def check_same_run(self, learn):
-        """Check that a resumed run has the text and vocabulary that it began with. Returns {"config", "data", "code"},
-        which its checkpoints to resume from keep; the code is that with which the run began.
+        """Check that a resumed run has the text and vocabulary that it began with. Returns {"format", "config",
+        "contents", "data", "code"}, which its checkpoints to resume from keep; the code is that with which the run
+        began.
 
         Raises UserError if the data differ, or if other processes loaded another checkpoint.
         """
@@ -220,9 +254,12 @@ class PretrainingRun:
             raise UserError(f"The processes found different checkpoints to resume from in {str(folder)!r}. Start "
                             "them in a folder that all machines share.")
         files = learn.dls.train_ds.hf_dset.cache_files  # examples_<key of the text>_<number>_of_<number>.arrow
-        text = sorted({Path(file["filename"]).stem.split("_")[1] for file in files})
+        keys = [key for key, _ in itertools.groupby(Path(file["filename"]).stem.split("_")[1] for file in files)]
+        text = content_key((keys, len(learn.dls.train_ds)))
         data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
-        here = {"config": self.c.as_data(), "data": data, "code": code_key(self.script)}
+        contents = contents_of(self.c) if self.processes.is_main else {}  # only the main process saves
+        here = {"format": FORMAT, "config": self.c.as_data(), "contents": contents, "data": data,
+                "code": code_key(self.script)}
         if not checkpoint:
             return here
         if changed := [name for name, value in data.items() if checkpoint["data"][name] != value]:
@@ -283,4 +320,12 @@ def print_summary(c, run_folder, learn, entropy, first_step):
           f"{c.precision}, micro-batches of {c.micro_batch}")
     epochs = counted(c.steps * c.bs / n, "epoch")
     print(f"{', '.join(c.datas)}: {n:,} training examples ({epochs}), {n_held_out:,} held out, "
-          f"unigram entropy {entropy:.2f} nats per token")
+          f"unigram entropy {entropy:.2f} nats per token; {text_of_long_lines(c)}")
+
+
+def text_of_long_lines(c):
+    """What becomes of lines that do not fit into an example, as text."""
+    kept = [source for source in c.datas if long_lines_of(source, c.long_lines) == "keep"]
+    if not kept:
+        return "long lines are truncated"
+    return "long lines are kept" if kept == c.datas else f"long lines are kept in {', '.join(kept)}, else truncated"

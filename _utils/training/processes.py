@@ -1,13 +1,13 @@
 """One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
+import atexit
 import contextlib
 import itertools
 import os
 from datetime import timedelta
+from functools import cache
 
 import torch
 import torch.distributed
-from accelerate import PartialState
-from accelerate.utils import gather_object
 
 from _utils.errors import UserError
 
@@ -15,25 +15,21 @@ from _utils.errors import UserError
 class Processes:
     """This process, number `index` of the `n` that a launcher started; 0 of 1 without a launcher.
 
-    device: of the configuration; 'cpu' for processes on CPUs (gloo), None for one GPU per process (nccl).
+    device: of the configuration; 'cpu' for processes on CPUs, None for one GPU per process.
     """
 
     def __init__(self, device=None):
-        if int(os.environ.get("WORLD_SIZE", 1)) == 1:
-            self.state = PartialState(cpu=True)  # a single process exchanges nothing, so it needs no GPU for that
-        else:
-            _check_device(device)
-            # On CPUs accelerate would prefer MPI to gloo, if PyTorch has it.
-            on_cpu = {"cpu": True, "backend": "gloo"} if device == "cpu" else {}
-            self.state = PartialState(**on_cpu, timeout=timedelta(minutes=30))  # in training, none waits long
-            # For what may take one process days: preparing data, or runs of MNLI that others start from.
-            self.patient = torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
-        self.index, self.n = self.state.process_index, self.state.num_processes
+        self.n = int(os.environ.get("WORLD_SIZE", 1))
+        self.index = int(os.environ["RANK"]) if self.n > 1 else 0
         self.is_main = self.index == 0
+        if self.n > 1:
+            _check_device(device)
+            self.patient = _join()
+        atexit.unregister(_leave)  # after an error in a run, it could wait for processes that are stuck
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
-        return self.state.device if self.n > 1 and chosen.type == "cuda" else chosen
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if self.n > 1 and chosen.type == "cuda" else chosen
 
     @contextlib.contextmanager
     def main_first(self):
@@ -52,15 +48,27 @@ class Processes:
         return made[0]
 
     def share(self, size, n_rows):
-        """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
+        """Rows per micro-batch: `size`, or less, so that each process has some of n_rows, in as few passes as
+        possible.
+        """
         if n_rows < self.n:
             raise UserError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs "
                             "is the batch of all processes together). Raise bs, or start fewer processes.")
-        return min(size, n_rows // self.n)
+        of_each = -(-n_rows // self.n)
+        if of_each * (self.n - 1) >= n_rows:  # the last process would have none
+            of_each = n_rows // self.n
+        return min(size, of_each)
 
     def gather(self, value):
         """The values of all processes, a list."""
-        return gather_object([value])
+        values = [value] * self.n
+        if self.n > 1:
+            torch.distributed.all_gather_object(values, value)
+        return values
+
+    def any(self, flags):
+        """For each of some flags whether it is set in any process."""
+        return [any(of_all) for of_all in zip(*self.gather(flags))]
 
     def own(self, items):
         """This process's share of the micro-batches of a batch, or of the runs to finetune: every n-th."""
@@ -71,24 +79,32 @@ class Processes:
         if self.n > 1:
             torch.distributed.all_reduce(tensor)
 
-    def stop_asked(self, asked, step):
-        """Whether any process was asked to stop; the same in all of them. asked: whether this one was.
-
-        Several processes exchange it at every tenth step on GPUs, for which the CPU waits then, and at every step on
-        CPUs.
-        """
-        if self.n == 1:
-            return asked
-        return (step % 10 == 0 or self.state.device.type == "cpu") and any(self.gather(asked))
-
     def wait(self):
         """Wait until all processes are here."""
         if self.n > 1:
             torch.distributed.barrier(self.patient)
 
     def close(self):
-        """Leave the process group."""
-        self.state.destroy_process_group()
+        """Leave the process group when the program ends: until then, another run may use it."""
+        atexit.unregister(_leave)
+        atexit.register(_leave)
+
+
+@cache
+def _join():
+    """Join the processes that a launcher started, once in a program. Returns a group with a timeout of days, for what
+    one process may do alone: preparing data, or runs of MNLI that others start from.
+    """
+    # Runs on GPUs and on CPUs may follow each other. Processes that share a GPU exchange no tensors on it.
+    has_nccl = torch.cuda.is_available() and torch.distributed.is_nccl_available()
+    backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
+    torch.distributed.init_process_group(backend, timeout=timedelta(minutes=30))  # in training, none waits long
+    return torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
+
+
+def _leave():
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _check_device(device):

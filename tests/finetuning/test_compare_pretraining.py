@@ -11,6 +11,7 @@ from _utils.config import complete
 from _utils.finetuning.runs import add_run
 from _utils.networks import PARTS
 from _utils.objectives.kinds import objective_of
+from _utils.runs.checkpoints import FORMAT
 
 # {checkpoint: (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
 SCORES = {"electra_1_25.0%": (50, 54, 10), "electra_1_100.0%": (60, 64, 20), "electra_2_25.0%": (50, 52, 11),
@@ -29,7 +30,7 @@ def checkpoint(name):
         networks = objective_of(c).fresh(c, 8192)
     configs = {f"{part}_config": network.config.to_dict() for part, network in zip(PARTS, networks) if network}
     step = round(c.steps * float(percent) / 100)
-    return {"model": {}, **configs, "tokenizer": "", "config": dict(c), "step": step}
+    return {"format": FORMAT, "model": {}, **configs, "tokenizer": "", "config": dict(c), "step": step}
 
 
 @pytest.fixture

@@ -145,11 +145,11 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
 
 @pytest.mark.parametrize("scores, best", [
     ([.1, .7, .7, .3], 2), ([math.nan, .2, math.nan], 2), ([math.nan, math.nan], 1)])
-def test_the_weights_of_the_best_epoch_are_restored_the_first_of_equal_ones(scores, best):
+def test_of_equal_scores_the_first_is_the_best_and_an_undefined_one_the_worst(scores, best):
     model = torch.nn.Linear(1, 1)
     keep = KeepBest(lambda learn: scores[learn.epoch])
     for epoch in range(len(scores)):
-        keep.learn = SimpleNamespace(model=model, epoch=epoch)
+        keep.learn = SimpleNamespace(model=model, epoch=epoch, device=torch.device("cpu"))
         torch.nn.init.constant_(model.weight, epoch + 1)
         keep.after_epoch()
     keep.after_fit()

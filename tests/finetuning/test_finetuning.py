@@ -13,11 +13,14 @@ import torch
 from tiny_finetuning import run
 
 import finetune
+from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import UserError
 from _utils.finetuning.model import load_finetuned
-from _utils.finetuning.runs import Runs, run_path, score
-from _utils.runs.log import locked
+from _utils.finetuning.runs import SCORES, Runs, run_path, score
+from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
+from _utils.runs.files import read_json_lines
+from _utils.runs.log import locked, read_metrics
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.submission import SUBMISSION, read_record
 
@@ -75,6 +78,32 @@ def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again):
     again("tasks=rte", "end=3")
     assert scores.read_text().startswith(first) and sorted(row["run"] for row in Runs()) == [0, 1, 2]
     assert {**Runs().find("g", "rte", 1), "seconds": 0} == {**json.loads(second), "seconds": 0}
+
+
+def test_the_best_epoch_is_chosen_from_the_same_training(start):
+    """Evaluating after each epoch changes no random number, so all losses are those of keep=last."""
+    losses = []
+    for keep in ("last", "best"):
+        start("tasks=rte", f"keep={keep}", f"group_name={keep}", "task_overrides={'rte': {'rows': 96, 'epochs': 2}}")
+        losses.append(read_metrics(run_path(keep, "rte", 0).with_suffix("") / "metrics.jsonl", "train"))
+    assert losses[0] == losses[1] and len(losses[0]) == 6
+    last, best = (Runs().find(keep, "rte", 0) for keep in ("last", "best"))
+    assert best["best_epoch"] in (1, 2) and score(best) >= score(last)
+
+
+def test_a_run_of_another_version_is_refused(again, tmp_path):
+    """In one sentence, wherever one of its files is read."""
+    path, refused = run_path("g", "rte", 0), partial(pytest.raises, UserError, match="another version.*not supported")
+    checkpoint = load_checkpoint(path)
+    del checkpoint["run"]["format"], checkpoint["run"]["objective"]
+    save_checkpoint(checkpoint, path)
+    for read in (finetune.load, lambda name: export_hf(name, "exported"), lambda name: predict(name, "x.txt")):
+        with refused():
+            read(str(path))
+    rows = read_json_lines(SCORES, "")
+    SCORES.write_text("".join(json.dumps({**row, "format": 0}) + "\n" for _, row in rows))
+    with refused():
+        again("tasks=rte")
 
 
 def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averages(again, glue):

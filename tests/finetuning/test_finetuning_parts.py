@@ -1,10 +1,14 @@
 """The parts of finetuning: output layer, optimizer, schedule and batches."""
+import copy
+
 import pytest
 import torch
 
 import finetune
 from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.model import KeepBest
 from _utils.finetuning.preparation import for_checkpoint, settings_of
+from _utils.finetuning.runs import score_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import encode_task
@@ -58,6 +62,26 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
     for step, rates in enumerate(seen):
         share = (1 - step / 12) * min(1, step)
         assert rates == pytest.approx([lr * share for lr in finetune.get_layer_lrs(1e-3, .8, 2) for _ in range(2)])
+
+
+def test_the_best_epoch_is_the_one_with_the_best_score_and_its_weights_are_restored(parts):
+    learn, data, _ = parts("task_overrides={'mrpc': {'rows': 96, 'epochs': 6, 'lr': 1e-2}}")
+    scores, weights = [], []
+
+    def score(learn):
+        weights.append(copy.deepcopy(learn.model.state_dict()))
+        scores.append(score_of(finetune.evaluate(learn, TASKS["mrpc"], data)))
+        return scores[-1]
+    keep = KeepBest(score)
+    learn.remove_cb(learn.loss_progress)
+    learn.add_cb(keep)
+    set_seed(0)
+    learn.fit(6)
+    best = scores.index(max(scores))
+    assert len(scores) == 6 and 0 < best < 5  # by chance neither the first nor the last
+    assert keep.best_epoch == best + 1
+    assert all(value.equal(weights[best][name]) for name, value in learn.model.state_dict().items())
+    assert score_of(finetune.evaluate(learn, TASKS["mrpc"], data)) == scores[best]
 
 
 def test_unordered_pairs_are_trained_in_both_orders(parts):

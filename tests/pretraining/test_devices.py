@@ -4,10 +4,12 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from _utils.errors import UserError
 from _utils.networks.sampling import uniform_like
 from _utils.training.device import choose_device, choose_precision, seed_step
+from benchmarks.fake_cuda import fake_cuda
 
 GPU = torch.device("cuda")
 
@@ -24,12 +26,24 @@ def test_a_missing_device_is_named(name):
         choose_device(name)
 
 
-def test_a_gpu_for_which_pytorch_has_no_kernels_is_named(monkeypatch):
+class NoKernels(TorchDispatchMode):
+    """A GPU on which tensors can be allocated, but no kernel can run."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        allocated = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
+        if torch.device(kwargs.get("device") or "cpu").type == "cuda" and function not in allocated:
+            raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+        return function(*args, **kwargs)
+
+
+def test_a_gpu_for_which_pytorch_has_no_kernels_is_named():
     """PyTorch only notices when it launches the first one."""
-    error = RuntimeError("CUDA error: no kernel image is available for execution on the device")
-    monkeypatch.setattr(torch, "ones", mock.Mock(side_effect=error))
-    with pytest.raises(UserError, match="cuda:1.*no kernel image.*device=cpu"):
-        choose_device("cuda:1")
+    with fake_cuda(), NoKernels():
+        assert torch.empty(1, device="cuda:1").device == torch.device("cuda:1")
+        with pytest.raises(UserError, match="cuda:1.*no kernel image.*device=cpu"):
+            choose_device("cuda:1")
+    with fake_cuda():
+        assert choose_device("cuda:1") == torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("uses_gpu", [False, True])

@@ -33,7 +33,7 @@ def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_an
 
 
 @pytest.mark.parametrize("change", [
-    dict(max_length=24), dict(seed=8), dict(clean=True), dict(long_lines="keep"), dict(corpus=make_corpus(seed=1))])
+    dict(max_length=24), dict(seed=8), dict(clean=True), dict(long_lines="truncate"), dict(corpus=make_corpus(seed=1))])
 def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_tokenizer, change):
     setting = dict(corpus=make_corpus(), hf_tokenizer=small_tokenizer, max_length=32, seed=7, cache_dir=tmp_path)
     before = prepare_examples(**setting).to_dict()
@@ -50,6 +50,20 @@ def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tok
         text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
         assert ("table" in text) == has_short_lines
         assert ("[UNK]" in text) == has_parentheses  # which the vocabulary lacks
+
+
+@pytest.mark.parametrize("name, long_lines, is_kept", [
+    ("mine.txt", None, True), ("mine.txt", "truncate", False), ("wikipedia", "keep", True),
+    *((name, None, False) for name in ("wikipedia", "openwebtext", "bookcorpus", "prose"))])
+def test_long_lines_of_paths_are_kept_and_those_of_named_corpora_truncated(
+    tmp_path, small_tokenizer, name, long_lines, is_kept
+):
+    dataset = datasets.Dataset.from_dict({"text": ["the generator replaces some words of the text , " * 20] * 30})
+    corpus = Corpus(name, lambda: "key", lambda: dataset)
+    examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path, long_lines=long_lines)
+    text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:], skip_special_tokens=True))
+    n = text.count("replaces")
+    assert n == 20 * 30 if is_kept else 0 < n < 10 * 30
 
 
 def sentences(n):
@@ -81,7 +95,7 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     rows = corpus.documents[:]
     assert "".join(rows["text"]) == "".join(texts) and max(map(len, rows["text"])) < 1000
     processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, drop_parentheses=False, seed=7)
-    assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
+    assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, long_lines="truncate")[:] == processor(texts)
 
 
 @pytest.mark.parametrize("seed", range(3))

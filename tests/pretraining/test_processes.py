@@ -1,11 +1,14 @@
 """Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them.
 """
 import json
+import math
 import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -13,6 +16,8 @@ import torch
 from tiny_pretraining import rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.training.device import micro_batch_size
+from _utils.training.processes import Processes
 
 SETTINGS = ("size=tiny datas=text.txt vocab=vocab.txt seed=5 bs=8 micro_batch=2 max_length=32 logger=None "
             "device=cpu").split()
@@ -33,14 +38,20 @@ METRICS = {"loss", "gen_loss", "disc_loss", "gen_accuracy", "disc_auc", "replace
 
 def assert_same_run(name, other, n):
     """Assert that two runs have the same n rows of metrics and the same weights, up to rounding."""
-    assert len(rows(name)) == len(rows(other)) == n
-    for a, b in zip(rows(name), rows(other)):
+    assert len(rows(name)) == n
+    assert_same_rows(rows(name), rows(other))
+    for (key, a), b in zip(weights(name).items(), weights(other).values()):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
+
+
+def assert_same_rows(rows, others):
+    """Assert that two lists of rows have the same metrics, up to rounding."""
+    assert len(rows) == len(others)
+    for a, b in zip(rows, others):
         assert (a["step"], a["split"]) == (b["step"], b["split"])
         for key in METRICS & set(a):
             tolerance = 2e-3 if key == "disc_auc" else 1e-4  # rounding moves logits to the next bin of the histogram
             assert a[key] == pytest.approx(b[key], rel=tolerance, abs=1e-6), (key, a["step"])
-    for (key, a), b in zip(weights(name).items(), weights(other).values()):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
 @pytest.mark.parametrize("n, objective", [(3, "electra"), (2, "mlm"), *(
@@ -77,6 +88,32 @@ def test_stopped_run_resumes_with_another_number_of_processes(
     step = load_checkpoint(metrics.with_name("resume.pth"))["step"]
     assert 0 < step < 40 and f"after step {step}:" in launch(then, *settings, "base_run_name=two")
     assert_same_run("two_5", "one_5", 40 + 5)
+
+
+def test_metrics_of_an_interval_in_which_a_run_stopped_are_those_of_all_processes(workplace, launch):
+    settings = [*SETTINGS, "num_workers=0", "steps=430", "milestones=100"]  # metrics at every second step
+    launch(1, *settings, "stop_at=6", "base_run_name=one")
+    for stop_at in (3, 6):
+        launch(2, *settings, f"stop_at={stop_at}", "base_run_name=two")
+    train = [[row for row in rows(name) if row["split"] == "train"] for name in ("one_5", "two_5")]
+    assert [row["step"] for row in train[0]] == [2, 4, 6]
+    assert_same_rows(*train)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_a_batch_is_divided_among_processes_in_as_few_passes_as_possible(n):
+    """Of micro-batches of a size, each process has one or more, and one of them the most."""
+    def passes(size, n_rows):
+        return math.ceil(math.ceil(n_rows / size) / n)
+    share = partial(Processes.share, SimpleNamespace(n=n))
+    for n_rows in (*range(n, 70), 128, 256, 2048):
+        allowed = [size for size in range(1, n_rows + 1) if -(-n_rows // size) >= n]
+        assert share(n_rows, n_rows) in allowed
+        assert passes(share(n_rows, n_rows), n_rows) == min(passes(size, n_rows) for size in allowed)
+        assert share(1, n_rows) == 1
+    networks = [SimpleNamespace(config=SimpleNamespace(hidden_size=width)) for width in (64, 256)]
+    size = share(micro_batch_size(torch.device("cpu"), 128, 16, "fp32", networks, .15, n), 128)
+    assert passes(size, 128) == 1
 
 
 SCORES = Path("checkpoints/glue/scores.jsonl")
@@ -126,6 +163,32 @@ def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(finetun
     rerun = printed_runs(finetuning(2, "group_name=several"))
     assert [(task, run) for task, run, status in rerun if status == "already finished"] == [("CoLA", "0"), ("RTE", "0")]
     assert scores_of("several") == by_several
+
+
+TWICE = """
+import finetune
+import pretrain
+from _utils.config import complete
+from _utils.finetuning.config import complete_finetuning
+
+for name in ("a", "b"):
+    pretrain.pretrain(complete(pretrain.c.override([*{pretraining}, f"base_run_name={{name}}"])))
+for name in ("a", "b"):
+    finetune.run(complete_finetuning(finetune.c.override([*{finetuning}, f"group_name={{name}}"])))
+pretrain.pretrain(complete(pretrain.c.override([*{pretraining}, "base_run_name=c"])))
+"""
+
+
+def test_several_runs_follow_each_other_in_processes_that_were_launched_once(workplace, glue, scripts):
+    pretraining = [*SETTINGS, "num_workers=0", "steps=2", "warmup_steps=0", "milestones=100"]
+    finetuning = ["pretrained_checkpoint=a_5_100.0%.pth", f"glue_dir={glue}", "tasks=cola,rte", "end=1", "device=cpu",
+                  "logger=None", f"task_overrides={SMALL}"]
+    Path("twice.py").write_text(TWICE.format(pretraining=pretraining, finetuning=finetuning))
+    done = scripts.run(str(workplace / "twice.py"), [], workplace, processes=2)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in ("b_5", "c_5"):
+        assert_same_run(name, "a_5", 2 + 1)
+    assert scores_of("a") == scores_of("b") and len(scores_of("a")) == 2
 
 
 def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):

@@ -84,9 +84,12 @@ def test_gradients_equal_those_of_plain_autocast(settings):
         torch.testing.assert_close(p.grad, expected[name], atol=0., rtol=0., msg=name)
 
 
-@pytest.mark.parametrize("setting", ["masking=bernoulli", "masking=official", *(
+OBJECTIVES = ["objective=electra", *(
     f"objective={name}" for name in ("mlm", "electra_15", "replace_mlm", "all_tokens_mlm", "adversarial", "electric")),
-    "two_tower_generator=True"])
+    "two_tower_generator=True", "uniform_generator=True", "tying=disentangled"]
+
+
+@pytest.mark.parametrize("setting", ["masking=official", *OBJECTIVES])
 def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(setting):
     """On the CPU they are as long as their longest row, unless the model reads padding."""
     found = []
@@ -107,6 +110,25 @@ def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(setting)
     for gradients, computed in others:
         assert computed == pytest.approx(expected_metrics, rel=1e-4)
         torch.testing.assert_close(gradients, expected, atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("setting", OBJECTIVES)
+def test_the_held_out_loss_is_the_weighted_sum_of_its_terms(setting):
+    """Also if the last batch is smaller."""
+    learn = build_learner("cpu", setting, "gen_weight=3")
+    ids, lengths = batch_of(learn)
+    found = metrics.evaluate(learn, [(ids, lengths), (ids[-1:], lengths[-1:])])
+    terms = [found[name] for name in ("gen_loss", "disc_loss", "second_mlm_loss") if name in found]
+    weights = getattr(learn.loss_func, "loss_weights", [3.])
+    assert len(terms) == (1 if setting == "objective=mlm" else 2)
+    assert found["loss"] == pytest.approx(sum(weight * term for weight, term in zip(weights, terms)), rel=1e-5)
+
+
+def test_steps_that_are_timed_do_not_change_the_loss_scale():
+    learn = build_learner("cpu", "precision=fp16")
+    before = learn.scaler.state_dict()
+    assert before["_growth_tracker"] == 0 and cuda_graph.seconds_per_step(learn, batch_of(learn)) > 0
+    assert learn.scaler.state_dict() == before
 
 
 def needs_gpu(test):
@@ -136,17 +158,23 @@ def train(learn, steps=4):
     return [tensor.detach() for tensor in (*learn.model.parameters(), *moments, learn.train_metrics.sums)]
 
 
-@pytest.mark.parametrize("setting, tolerance", [("precision=bf16", 1e-2), ("objective=electric", 1e-5), pytest.param(
-    "precision=fp32", 1e-5, marks=pytest.mark.slow)])
-def test_functions_are_one_graph_each_and_compute_the_same(setting, tolerance):
+@pytest.mark.parametrize("setting", OBJECTIVES[1:])
+def test_the_functions_of_every_objective_are_one_graph_each(setting):
+    """As a CUDA graph requires; with all values as in eager steps."""
     eager, compiled = (static_learner("cpu", setting) for _ in range(2))
+    cuda_graph.compile_step(compiled, backend="eager")
+    torch.testing.assert_close(train(eager), train(compiled), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision, tolerance", [pytest.param("fp32", 1e-5, marks=pytest.mark.slow), ("bf16", 1e-2)])
+def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerance):
+    eager, compiled = (static_learner("cpu", f"precision={precision}") for _ in range(2))
     cuda_graph.compile_step(compiled, backend="aot_eager")
     torch.testing.assert_close(train(eager), train(compiled), atol=tolerance, rtol=tolerance)
 
 
-VARIANTS = ("precision=bf16 masking=official objective=mlm objective=all_tokens_mlm objective=adversarial "
-            "objective=electric optimizer=lamb adam_bias_correction=True sampling=multinomial uniform_generator=True "
-            "size=mini").split()
+VARIANTS = [*OBJECTIVES, *("precision=bf16 masking=official optimizer=lamb adam_bias_correction=True "
+                           "sampling=multinomial size=mini").split()]
 
 
 @needs_gpu

@@ -14,8 +14,10 @@ from fastai.callback.core import Callback
 from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, weights
 
 import pretrain
+from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
 from _utils.training import pretraining_run
 from _utils.training.callbacks import Stopped
@@ -137,6 +139,55 @@ def test_run_with_another_text_or_vocabulary_is_rejected(workplace, file, old, n
     Path(file).write_text(Path(file).read_text().replace(old, new))
     with pytest.raises(UserError, match=f"{changed} changed"):
         run("steps=4")
+
+
+def move(*names):
+    """Move files to the folder `elsewhere`. Returns their new paths."""
+    Path("elsewhere").mkdir(exist_ok=True)
+    return [shutil.move(name, "elsewhere") for name in names]
+
+
+def test_a_run_whose_files_were_moved_resumes(workplace):
+    """They are known by their content."""
+    run("base_run_name=whole")
+    run("stop_at=3")
+    text, vocabulary = move("text.txt", "vocab.txt")
+    run(f"datas={text}", f"vocab={vocabulary}")
+    assert equal_weights(weights(), weights("whole_5"))
+    pair = ["initial_weights=whole_5_100.0%.pth", "base_run_name=next", f"datas={text}", "steps=4"]
+    run(*pair, "stop_at=2", vocab=None)
+    [moved] = move(FOLDER / "whole_5_100.0%.pth")
+    run(*pair, f"initial_weights={moved}", vocab=None)
+    assert len(metrics(name="next_5")) == 4
+
+
+@pytest.mark.parametrize("change, content", [
+    ("datas=other.txt", "another text of two lines\nthat has no word in common with the first\n"),
+    ("datas=other.txt,text.txt", "another text of two lines\nthat has no word in common with the first\n"),
+    ("vocab=other.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")])
+def test_a_run_with_other_files_is_rejected_before_they_are_prepared(workplace, change, content):
+    Path("other.txt").write_text(content)
+    run("datas=text.txt,other.txt" if "," in change else "datas=text.txt", "steps=4", "stop_at=2")
+    before = {*Path("datasets").iterdir()}
+    with pytest.raises(UserError, match=f"{change.partition('=')[0]}=.*other.*resume=False"):
+        run("datas=text.txt", "steps=4", change)
+    assert {path for path in Path("datasets").iterdir() if path.suffix == ".arrow"} <= before
+
+
+def test_a_run_of_another_version_is_refused(workplace):
+    """In one sentence, wherever one of its checkpoints is read."""
+    run("steps=4", "stop_at=2")
+    milestone, refused = FOLDER / "mini_5_50.0%.pth", partial(pytest.raises, UserError)
+    for path, changed in ((FOLDER / "mini_5/resume.pth", {"cased": False}), (milestone, {})):
+        checkpoint = load_checkpoint(path)
+        save_checkpoint({**checkpoint, "format": 0, "config": checkpoint["config"] | changed}, path)
+    with refused(match="mini_5.*another version.*not supported.*resume=False"):
+        run("steps=4")
+    for read in (lambda name: export_hf(name, "exported"), lambda name: load_pretrained(name),
+                 lambda name: run(f"initial_weights={name}", "base_run_name=next", vocab=None)):
+        with refused(match="50.0%.pth.*another version.*not supported"):
+            read(str(milestone))
+    assert not Path("exported").exists()
 
 
 def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):

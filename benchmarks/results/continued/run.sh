@@ -17,7 +17,7 @@ mkdir -p checkpoints/continued
 
 # further NAME DATAS SEED [key=value ...]: 400 steps of 64 x 64 tokens, 20 of them warmup; its metrics on held-out text
 further() {
-    python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=400 warmup_steps=20 base_run_name="$1" datas="$2" seed="$3" \
+    python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=400 warmup_steps=20 base_run_name="$1" datas="$2" long_lines=truncate seed="$3" \
         milestones=100 num_workers=0 "${@:4}"
     grep held_out "checkpoints/pretrain/$1_$3/metrics.jsonl" > "checkpoints/continued/$1_$3.jsonl"
 }

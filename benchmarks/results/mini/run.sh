@@ -7,7 +7,7 @@ data=$(realpath "$1")
 cd "$(dirname "$0")/../../.."
 seeds="11081 1 2"
 mini="size=mini precision=bf16"
-text="datas=$data/wikipedia vocab=8192"
+text="datas=$data/wikipedia long_lines=truncate vocab=8192"
 glue="glue_dir=$data/glue"
 primary=cola,stsb,qnli,mnli
 chunking="{'name': 'chunking', 'train': '$data/conll2000/train.txt', 'test': '$data/conll2000/test.txt'}"

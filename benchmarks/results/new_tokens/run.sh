@@ -15,7 +15,7 @@ pair=benchmarks/results/mini/model
 # further NAME SEED [key=value ...]: 400 steps of 64 x 64 tokens, 20 of them warmup
 further() {
     python pretrain.py size=mini precision=bf16 micro_batch=64 steps=400 warmup_steps=20 lr=5e-5 base_run_name="$1" \
-        datas=$texts/docs.txt seed="$2" milestones=100 num_workers=0 initial_weights=$pair "${@:3}"
+        datas=$texts/docs.txt long_lines=truncate seed="$2" milestones=100 num_workers=0 initial_weights=$pair "${@:3}"
 }
 # finetune GROUP CHECKPOINT RUN: the labelled tasks; a run's number is its seed
 finetune() {

@@ -5,7 +5,7 @@ set -euo pipefail
 data=$(realpath "$1")
 cd "$(dirname "$0")/../../.."
 run=official_small_11081 untrained=untrained_small_11081
-text="datas=$data/wikipedia vocab=$data/vocab.txt masking=official initial_weights=official precision=bf16"
+text="datas=$data/wikipedia long_lines=truncate vocab=$data/vocab.txt masking=official initial_weights=official precision=bf16"
 
 # Pretraining on a GPU; and its beginning on a CPU, in two processes of one thread each
 python pretrain.py size=small $text base_run_name=official_small stop_at=12400 milestones=[.1,.2,.4,.6,.8,1,1.24] compile=True

@@ -10,7 +10,7 @@ mini="size=mini precision=bf16 num_workers=0"
 # Steps of equal compute, and learning rates: a discriminator has that of ELECTRA, a second network that predicts tokens half of the masked
 # language model's.
 pretrain() {
-    python pretrain.py $mini datas="$data/wikipedia" vocab=8192 seed=11081 micro_batch=64 objective="$1" base_run_name="$1_150m" "${@:2}"
+    python pretrain.py $mini datas="$data/wikipedia" long_lines=truncate vocab=8192 seed=11081 micro_batch=64 objective="$1" base_run_name="$1_150m" "${@:2}"
 }
 pretrain electra_15
 pretrain all_tokens_mlm steps=19969 warmup_steps=1000 lr=1e-3

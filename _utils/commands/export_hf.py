@@ -240,9 +240,9 @@ def _classifier_export(checkpoint, path, half):
         raise UserError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
                         "that would change some predictions. Leave --half out.")
     labels = dict(enumerate(task.output_names))
-    config.update(
-        {"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type}
-    )
+    ids = {label: i for i, label in labels.items()}
+    config.update({"id2label": labels, "label2id": ids, "problem_type": task.problem_type,
+                   **task.exported_config(run["settings"])})
     objective = named(run["objective"])
     title = "ELECTRA" if family == "electra" and not objective.title else family
     if run["objective"]:

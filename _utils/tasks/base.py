@@ -8,8 +8,7 @@ A kind of task is a subclass of `Task` in a file of its own, listed in kinds.py.
     outputs, decide             logits of the network -> probabilities of each row -> a decision
     score, constant, notice     of a dev or test set: metrics, the best constant prediction, a warning
     write, lines                predictions -> file, predictions -> text for `python -m _utils predict`
-    why_not_exported, set_head  weights -> a class of transformers
-    exported_tokenizer          -> a tokenizer with which transformers reads texts as `encode` does
+    why_not_exported, set_head  weights -> a class of transformers (the base case: exporting.py)
 
 Everything else asks the task, and never for its kind.
 """
@@ -23,15 +22,13 @@ import torch
 from pydantic import TypeAdapter
 from sklearn import metrics as scikit
 from torch import nn
-from transformers import AutoModelForSequenceClassification
 
 from _utils.tasks import custom_tables
 from _utils.tasks.description import Description, kind_of_task
-from _utils.tasks.heads import copy_output_layer
+from _utils.tasks.exporting import Exporting
 from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.table_files import read_table
 from _utils.tasks.tables import are_whole, as_label, numbers_in, shortened, write_rows
-from _utils.text.exported_tokenizer import exported_tokenizer
 
 
 class Predictions(NamedTuple):
@@ -47,7 +44,7 @@ def base_case(function):
 
 
 @kind_of_task
-class Task(Description):
+class Task(Exporting, Description):
     """A kind of task, here 'classification': one of several classes of a sentence or pair. Fields: see Description."""
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
@@ -370,36 +367,3 @@ class Task(Description):
     def output_cells(self, predictions, i):
         """The cells of row i before its texts."""
         return [predictions.labels[i], *(f"{probability:.4f}" for probability in predictions.probabilities[i])]
-
-    # transformers
-
-    transformers_class: ClassVar = AutoModelForSequenceClassification
-    problem_type: ClassVar = None
-
-    @property
-    def output_names(self):
-        """Names of the outputs of the exported network."""
-        return list(self.labels)
-
-    def why_not_exported(self, settings, family):
-        """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
-        if settings.get("pooling", "first") != "first":
-            return f"pooling={settings['pooling']}"
-        # The heads of these two families are a layer, GELU and a layer, on the first token.
-        return None if family in ("electra", "roformer") else f"a finetuned {family} model"
-
-    def is_exact_in_half(self, hidden_size):
-        """Whether the exported network in 16 bits has the same predictions."""
-        return 2 * len(self.output_names) <= hidden_size
-
-    def head_weights(self, weights):
-        """{"weight", "bias"} of the output layer, from those of the network's `classifier`."""
-        return weights
-
-    def set_head(self, network, layer):
-        """Make the head of a network of `transformers_class` compute the linear layer."""
-        copy_output_layer(layer, network.classifier, network.base_model.encoder.layer[-1].output.LayerNorm)
-
-    def exported_tokenizer(self, hf_tokenizer, settings):
-        """The tokenizer of an exported network, which truncates where training did. settings: of the run."""
-        return exported_tokenizer(hf_tokenizer, settings["max_length"])

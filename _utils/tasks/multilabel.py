@@ -110,6 +110,9 @@ class MultiLabel(Task):
         of_each = TypeAdapter(list[_OfRun]).validate_python(records)
         return replace(self, chosen=float(np.mean([record["thresholds"]["validation"] for record in of_each])))
 
+    def exported_config(self, settings):
+        return {**super().exported_config(settings), "threshold": self.applied_threshold}
+
     def remark(self):
         return f"threshold {self.applied_threshold:.4g}" + ", chosen on the dev set" * (self.threshold == "best")
 

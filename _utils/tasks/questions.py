@@ -137,6 +137,12 @@ class Questions(Task):
     def is_exact_in_half(self, hidden_size):
         return True
 
+    def exported_config(self, settings):
+        """The options of the lines in docs/checkpoints.md; na_threshold: None if all questions have an answer."""
+        names = "doc_stride", "max_query_length", "max_answer_length", "beam"
+        threshold = self.questions.na_threshold if self.questions.has_unanswerable else None
+        return {name: getattr(self.questions, name) for name in names} | {"na_threshold": threshold}
+
     def head_weights(self, weights):
         joined = lambda name: torch.cat([weights[f"start.{name}"], weights[f"end.{name}"]])
         return {name: joined(name) for name in ("weight", "bias")}

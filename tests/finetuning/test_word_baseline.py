@@ -47,7 +47,7 @@ def test_tasks_of_glue_and_kinds_without_a_class_for_each_text_have_none(
     monkeypatch.chdir(tmp_path)
     run(fresh_checkpoint, "tasks=rte", f"glue_dir={glue}", "task_overrides={'rte': {'epochs': 1, 'rows': 32}}")
     [record] = Runs()
-    assert "words" not in record and "TF-IDF" not in report(Runs())
+    assert not record["words"] and "TF-IDF" not in report(Runs())
     for name in ("regression", "multilabel", "choices", "tagging"):
         task = KINDS[name]("mine", "mine", ("text",), ("a", "b"), is_own=True)
         assert with_word_scores({"validation": {}}, task, {}, {"rows": None}) == {"validation": {}}

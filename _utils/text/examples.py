@@ -59,7 +59,7 @@ _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corp
 
 
 def long_lines_of(name, long_lines=None):
-    """'keep' or 'truncate' for a corpus. long_lines: either of them, or None: 'truncate' for a corpus with a name, as in
+    """'keep' or 'truncate' for a corpus. long_lines: one of both, or None: 'truncate' for a corpus with a name, as in
     Google's code, 'keep' for a path.
     """
     has_name = name in HUB_CORPORA or name in embedded_text.HELD_OUT

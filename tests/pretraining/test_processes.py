@@ -1,6 +1,7 @@
 """Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them.
 """
 import json
+import math
 import re
 import signal
 import subprocess
@@ -103,18 +104,18 @@ def test_metrics_of_an_interval_in_which_a_run_stopped_are_those_of_all_processe
     assert_same_rows(*train)
 
 
-TRAINED = "size=tiny initial_weights=one_5_100.0%.pth datas=text.txt vocab=one_5_100.0%.pth seed=6 bs=8 max_length=32 " \
-    "logger=None device=cpu num_workers=0 milestones=100"
+TRAINED = ("size=tiny initial_weights=mini_5_100.0%.pth datas=text.txt vocab=mini_5_100.0%.pth seed=6 bs=8 "
+           "max_length=32 logger=None device=cpu num_workers=0 milestones=100").split()
 
 
 @pytest.mark.slow
 def test_minutes_of_trained_networks_compiled_in_several_processes_change_only_the_number_of_steps(workplace, repo):
     def torchrun(*changes):
-        settings = [*TRAINED.split(), "compile=True", "warmup_steps=.25", *changes]
+        settings = [*TRAINED, "compile=True", "warmup_steps=.25", *changes]
         command = [sys.executable, *launcher(2), repo / "pretrain.py", *settings]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
-    tiny_pretraining.run("base_run_name=one", "steps=4", "milestones=100")
+    tiny_pretraining.run("steps=4", "milestones=100")
     torchrun("minutes=.05", "base_run_name=timed")
     steps = load_checkpoint("checkpoints/pretrain/timed_6/resume.pth")["config"]["steps"]
     torchrun(f"steps={steps}", "base_run_name=counted")
@@ -123,15 +124,14 @@ def test_minutes_of_trained_networks_compiled_in_several_processes_change_only_t
 
 @pytest.mark.parametrize("n", range(1, 9))
 def test_a_batch_is_divided_among_processes_in_as_few_passes_as_possible(n):
-    """Of micro-batches of a size, each process has one or more, and one of them the most."""
     def passes(size, n_rows):
-        return -(-(-(-n_rows // size)) // n)
+        """Of the process with the most micro-batches; None if one has none."""
+        n_micro_batches = math.ceil(n_rows / size)
+        return math.ceil(n_micro_batches / n) if n_micro_batches >= n else None
     share = partial(Processes.share, SimpleNamespace(n=n))
     for n_rows in (*range(n, 70), 128, 256, 2048):
-        allowed = [size for size in range(1, n_rows + 1) if -(-n_rows // size) >= n]
-        assert share(n_rows, n_rows) in allowed
-        assert passes(share(n_rows, n_rows), n_rows) == min(passes(size, n_rows) for size in allowed)
-        assert share(1, n_rows) == 1
+        possible = {passes(size, n_rows) for size in range(1, n_rows + 1)} - {None}
+        assert passes(share(n_rows, n_rows), n_rows) == min(possible) and share(1, n_rows) == 1
     networks = [SimpleNamespace(config=SimpleNamespace(hidden_size=width)) for width in (64, 256)]
     size = share(micro_batch_size(torch.device("cpu"), 128, 16, "fp32", networks, .15, n), 128)
     assert passes(size, 128) == 1

@@ -24,6 +24,8 @@ class Processes:
         self.is_main = self.index == 0
         if self.n > 1:
             _check_device(device)
+            if device != "cpu":
+                torch.cuda.set_device(self.device(torch.device("cuda")))
             self.patient = _join()
         atexit.unregister(_leave)  # after an error in a run, it could wait for processes that are stuck
 
@@ -86,8 +88,9 @@ class Processes:
 
     def close(self):
         """Leave the process group when the program ends: until then, another run may use it."""
-        atexit.unregister(_leave)
-        atexit.register(_leave)
+        if self.n > 1:
+            atexit.unregister(_leave)  # of an earlier run
+            atexit.register(_leave)
 
 
 @cache
@@ -103,8 +106,7 @@ def _join():
 
 
 def _leave():
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    torch.distributed.destroy_process_group()
 
 
 def _check_device(device):

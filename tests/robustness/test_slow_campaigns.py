@@ -31,13 +31,13 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     *_, last = read_metrics(run / "metrics.jsonl", "held_out")
     facts, damaged = (json.loads((run / name).read_text()) for name in ("config.json", "damaged_text.json"))
     assert last["gen_loss_hidden"] < facts["facts"]["unigram_entropy"] - 1.5
-    assert damaged["auc"] >= .8 and damaged["swapped"] > .75 and damaged["foreign"] > .65
+    assert damaged["auc"] >= .8 and damaged["swapped"] > .75 and damaged["foreign"] > .6
     assert (tmp_path / "test_outputs/quickstart.zip").exists()
     rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
     scores = pd.DataFrame({group: {row["task"]: score(row) for row in rows if row["group"] == f"quickstart_{group}"}
                            for group in ("random_weights", "quickstart", "mini")})
     gains = scores.sub(scores["random_weights"], axis=0)
-    assert (gains["mini"] > 5).sum() >= 4 and (gains["quickstart"] > 5).any(), scores
+    assert (gains["mini"] > 5).all() and (gains["quickstart"] > 5).any(), scores
 
 
 def test_second_compiled_run_compiles_nothing(repo, tmp_path):

@@ -141,10 +141,13 @@ def sizes():
 
 def finetuning_settings():
     settings = {size: (recipe.glue_lr, recipe.layer_decay, recipe.glue_length) for size, recipe in RECIPES.items()}
-    rows = [settings.pop(size) for size in ("small", "small++", "base", "large", "mini")]
-    [tiny] = {settings.pop(size) for size in ("quickstart", "tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
+    rows = [settings.pop(size) for size in ("small", "small++", "base", "large")]
+    # rotary positions, of which those beyond the pretraining need no training
+    rows += [(*settings.pop(size), RECIPES[size].max_length) for size in ("mini", "quickstart")]
+    [tiny] = {(*settings.pop(size)[:2], RECIPES[size].max_length) for size in (
+        "tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
     [others] = set(settings.values())
-    return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), tiny, others]
+    return [*rows, tiny, others]
 
 
 def small_on_glue():

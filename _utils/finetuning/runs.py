@@ -131,7 +131,9 @@ def with_evaluations(record, evaluations):
     """
     for part in "scores baselines words notices classes confusion thresholds".split():
         dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
-        record = record | {part: dev | {split: values[part] for split, values in evaluations.items() if part in values}}
+        found = dev | {split: values[part] for split, values in evaluations.items() if part in values}
+        if found or part in record:
+            record = record | {part: found}
     return record
 
 

@@ -7,7 +7,7 @@ import torch
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
-from _utils.networks import PARTS
+from _utils.networks import PARTS, sampling
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph, metrics
 from _utils.training.device import seed_step
@@ -19,8 +19,8 @@ EXAMPLES, LENGTH = 4, 32
 @pytest.fixture(autouse=True)
 def operations_of_torch(monkeypatch):
     """Random numbers and argmax as on a GPU, so that all operations are PyTorch's."""
-    monkeypatch.setattr(pretrain, "uniform_like", torch.rand_like)
-    for module in (pretrain, metrics):
+    monkeypatch.setattr(sampling, "uniform_like", torch.rand_like)
+    for module in (sampling, metrics):
         monkeypatch.setattr(module, "argmax", lambda x: x.argmax(-1))
 
 

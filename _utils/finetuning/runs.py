@@ -131,9 +131,7 @@ def with_evaluations(record, evaluations):
     """
     for part in "scores baselines words notices classes confusion thresholds".split():
         dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
-        found = dev | {split: values[part] for split, values in evaluations.items() if part in values}
-        if found or part in record:
-            record = record | {part: found}
+        record = record | {part: dev | {split: values[part] for split, values in evaluations.items() if part in values}}
     return record
 
 

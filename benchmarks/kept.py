@@ -56,7 +56,7 @@ class Keep(Callback):
         step, run = self.learn.train_iter, self.run
         checkpoint = pretraining_checkpoint(self.learn.model, run.c, run.hf_tokenizer, step)
         write_pieces(self.folder, "weights", step, ".pth", bytes_in_half_precision(checkpoint))
-        compiled = sorted(path for path in Path(COMPILED).rglob("*") if path.is_file())
+        compiled = sorted(path for path in Path(COMPILED).rglob("*") if path.is_file()) if run.c.compile else []
         if compiled and not list(self.folder.glob(f"compiled_{len(compiled)}.*")):
             write_pieces(self.folder, "compiled", len(compiled), ".tar.gz", archive(compiled))
         self.written = time.monotonic()

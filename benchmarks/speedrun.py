@@ -91,7 +91,6 @@ def train(c, deadline=None, keep=None, warmup_steps=.05):
         per_step = seconds_per_step(learn, run.c, deadline - time.time()) if deadline else None
         if keep and run.processes.is_main:
             learn.add_cb(Keep(run, keep, c.save_minutes))
-            learn.keep.write()  # the compiled step, at once
         if deadline:
             run.c = at_steps(run.c, steps_until(deadline, per_step, run, learn), warmup_steps)
             replace_schedule(learn, run.c)
@@ -128,6 +127,8 @@ def steps_until(deadline, per_step, run, learn):
 
     per_step: seconds.   Raises UserError if none fits. All processes must call it together, as `seconds_per_step`.
     """
+    if hasattr(learn, "keep"):
+        learn.keep.write()  # the compiled step, which later files do not contain
     c, per_save, per_batch = run.c, seconds_per_save(run, learn), seconds_per_held_out_batch(learn)
     left = deadline - time.time() - SECONDS_AROUND
     n_batches = min(sum(map(len, learn.dls.loaders[1:])), max(4, left / per_step / 20))  # as TrainingRecorder.evaluate

@@ -137,7 +137,6 @@ def state_restored(learn):
         yield
     for module, mode in modes:
         module.training = mode
-    learn.scaler.load_state_dict(scaler)
     with torch.no_grad():
         for tensor in state():
             tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before

@@ -277,7 +277,8 @@ def build_optimizer(model, settings):
 # %% [markdown]
 # ### Hyperparameters
 #
-# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning
+# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI
+# with `wsc_trick=True`, which ranks the candidates of each sentence; learning
 # rate and layer decay depend on the size. Custom tasks train for at least 300 steps. RTE, STS-B and MRPC may start from
 # MNLI's encoder; in the paper, RTE and STS-B do.
 

@@ -98,10 +98,10 @@ from _utils.training.pretraining_run import load_data, pretraining_run, step_cal
 # %% [markdown]
 # ## 3. Masking
 #
-# 15% of the tokens are *masked*: the generator has to predict them. According to the paper, its input shows `[MASK]` in
-# their place. BERT shows `[MASK]` for 80% of them and a random token for 10%, and leaves 10% as they are. ELECTRA's
-# code shows `[MASK]` for 85% and leaves 15% (F10), and so does this notebook. A masked token is *hidden* if the input
-# does not show it.
+# 15% of the tokens are *masked* (25% in ELECTRA-Large and in the quickstart): the generator has to predict them.
+# According to the paper, its input shows `[MASK]` in their place. BERT shows `[MASK]` for 80% of them and a random
+# token for 10%, and leaves 10% as they are. ELECTRA's code shows `[MASK]` for 85% and leaves 15% (F10), and so does
+# this notebook. A masked token is *hidden* if the input does not show it.
 #
 # Each token is masked independently, as in electra_pytorch (D1); `masking='official'` is further below. Special tokens
 # (F9) and `[UNK]` (D2) are never masked.

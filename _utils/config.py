@@ -119,8 +119,8 @@ def from_command_line(config, argv):
 
 def explain_keys(config, script):
     """The text of --help: every key with its value, its help, and what it accepts, in sections."""
-    blocks = [f"{Path(script).name} key=value ...", ("A value is a Python literal; anything else is a string. F12, D3 and the like, and lmtuners, are\n"
-              "explained in docs/facts.md.")]
+    blocks = [f"{Path(script).name} key=value ...", "A value is a Python literal; anything else is a string.",
+              "F12, D3 and the like refer to docs/facts.md, which also describes lmtuners."]
     for name, key in config.known.items():
         if key.heading:
             blocks.append(f"{key.heading}\n{'-' * len(key.heading)}")

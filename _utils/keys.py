@@ -105,7 +105,7 @@ PRETRAIN_KEYS = {
         "'google': masking, initial weights and long lines as in Google's code (masking=official, "
         "initial_weights=official, long_lines=truncate). None: as in electra_pytorch.")),
     "size": Key(Size, "small", (
-        "The recipe, that is the networks and training settings: 'small', 'base' and 'large' from the paper, 'small++' (Google's "
+        "The recipe: networks and training settings of 'small', 'base' and 'large' from the paper, 'small++' (Google's "
         "released model), 'mini' (overnight on a CPU core, rotary positions), 'quickstart', 'tiny', or "
         "lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All: _utils/recipes.py.")),
     "objective": Key(Literal[(*NAMES, None)], None, (

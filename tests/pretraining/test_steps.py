@@ -19,6 +19,7 @@ EXAMPLES, LENGTH = 4, 32
 @pytest.fixture(autouse=True)
 def operations_of_torch(monkeypatch):
     """Random numbers and argmax as on a GPU, so that all operations are PyTorch's."""
+    torch._dynamo.reset()  # which counts the recompilations of all tests
     monkeypatch.setattr(sampling, "uniform_like", torch.rand_like)
     for module in (sampling, metrics):
         monkeypatch.setattr(module, "argmax", lambda x: x.argmax(-1))
@@ -137,8 +138,8 @@ def test_steps_that_are_tried_are_those_of_the_training_and_change_nothing(preci
     before, weights = state(), [p.clone() for p in learn.model.parameters()]
     with cuda_graph.state_restored(learn):
         tried = [tensor.clone() for tensor in train(learn)]
-    assert all(map(torch.equal, tried, train(trained)))  # with the same dropout
     assert state() == before and all(map(torch.equal, weights, learn.model.parameters()))
+    assert all(map(torch.equal, tried, train(trained)))  # with the same dropout
     assert all(map(torch.equal, train(learn.model.train() and learn), tried))
 
 

@@ -81,8 +81,8 @@ def read_texts(file, text="text", group=None):
     is_empty = ~rows["text"].map(lambda cell: isinstance(cell, str) and bool(cell.strip()))
     if is_empty.any():
         source = "standard input" if file == "-" else file
-        raise UserError(f"{source}, {is_empty.idxmax()} has no text ({is_empty.sum()} of {len(rows)} have none). Remove "
-                        "it, or write a text.")
+        raise UserError(f"{source}, {is_empty.idxmax()} has no text ({is_empty.sum()} of {len(rows)} have none). "
+                        "Remove it, or write a text.")
     if rows.empty:
         raise UserError(f"{file} contains no texts.")
     return rows

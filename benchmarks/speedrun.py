@@ -4,8 +4,8 @@
 
 stages:
 prepare: build the examples of the texts; run it for each text that arrives, while others are copied.
-pretrain: train until `minutes` after the start of this process. When the step is compiled, some steps and a milestone
-are timed, and as many steps are trained as fit into the rest of the time; or `steps`.
+pretrain: train until `minutes` after the start of speedrun.sh. When the step is compiled, some steps and a milestone
+are timed, and as many steps are trained as fit into the rest; or `steps`.
 finetune: `runs` runs of each task in glue_dir, `at_once` of them at the same time; scores go to
 checkpoints/glue/<group>/scores.txt.
 
@@ -16,14 +16,13 @@ of finetune.py. Rerun the same command to resume after an interruption, with the
 """
 import contextlib
 import math
+import os
 import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Literal
-
-import psutil
 
 import finetune
 import pretrain
@@ -215,7 +214,7 @@ def main(arguments):
         _, examples = prepare_data(c)
         print(f"Prepared: {', '.join(c.datas)}, {sum(map(len, examples)):,} examples", flush=True)
     if "pretrain" in given.stages and not (c.resume and milestone.exists()):
-        started = psutil.Process().create_time()
+        started = float(os.environ.get("SPEEDRUN_STARTED") or time.time())  # set by speedrun.sh, before the imports
         deadline = None if given.steps else started + 60 * (given.minutes or MINUTES)
         train(c, deadline, given.keep, given.warmup_steps)
     if "finetune" in given.stages:

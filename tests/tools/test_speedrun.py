@@ -3,6 +3,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,14 +76,15 @@ def test_a_run_that_is_killed_at_random_moments_leaves_a_usable_result(workplace
     for limit in range(4, 40, 4):
         done = scripts.run("benchmarks.speedrun", settings, workplace, kill_after=rng.uniform(2, limit))
         assert done.returncode == -9, done.stderr
-        if (kept.newest("kept", "weights") or [0])[0]:  # not only the first weights
+        rows = read_metrics(workplace / "kept/metrics.jsonl", "train") if Path("kept/metrics.jsonl").exists() else []
+        saved = find_resume_checkpoint(FOLDER / "speedrun_5")  # between two saves it has the earlier name
+        if (kept.newest("kept", "weights") or [0])[0] and rows and saved:  # not only the state before the first step
             break
     path = kept.join("kept")
-    checkpoint, rows = load_checkpoint(path), read_metrics(workplace / "kept/metrics.jsonl", "train")
+    checkpoint, trained = load_checkpoint(path), saved["model"]
     assert 0 < checkpoint["step"] < checkpoint["config"]["steps"] and rows
     weights = load_with_head(str(path), "discriminator").network.state_dict()
     assert all(value.isfinite().all() for value in weights.values())
-    trained = find_resume_checkpoint(FOLDER / "speedrun_5")["model"]  # between two saves it has the earlier name
     assert max(float((value - trained[f"discriminator.{name}"]).abs().max()) for name, value in weights.items()) < .1
 
 

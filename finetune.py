@@ -23,6 +23,7 @@ import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import sys
 
+import _utils.custom.source  # noqa: F401  custom tasks in `tasks`
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, check_files, complete_finetuning
@@ -68,18 +69,18 @@ from transformers import PreTrainedTokenizerBase
 
 from _utils.errors import UserError
 from _utils.finetuning.group import Group, Results
-from _utils.finetuning.model import KeepBest, load, load_encoder, predict_logits, to_device
+from _utils.finetuning.model import FinetunedModel, KeepBest, load_encoder, predict_logits, to_device
 from _utils.finetuning.quickstart import quickstart
 from _utils.finetuning.runs import score_of
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
 from _utils.runs import RunLog
-from _utils.tasks.base import Task, base_case
 from _utils.tasks.glue import as_task
-from _utils.tasks.heads import Predictor, head_options
-from _utils.tasks.rows import EncodedRows, EncodedTask, divided, finetuning_dataloaders
+from _utils.tasks.predictor import Predictor
+from _utils.tasks.rows import EncodedRows, EncodedTask, default_epochs, divided, finetuning_dataloaders
 from _utils.tasks.tables import TaskData
+from _utils.tasks.task import Task
 from _utils.text import text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
@@ -89,12 +90,12 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 #
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
 # files of the GLUE download, which give the same rows. If a file of a task is missing, the task is skipped with a
-# message. The tables of custom tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task
-# and its labels follow.
+# message.
 #
-# This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words
-# or questions, are a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the
-# methods).
+# A task is put together from four parts: how its tables are read, the output layer and its loss, scores, and files of
+# predictions. `_utils/tasks/parts.py` has those of the classification of a sentence or pair, which this notebook shows;
+# `_utils/tasks/regression.py` replaces what differs for the scores of STS-B. Custom tasks, such as labels of words or
+# questions, do the same in a package of their own, `_utils/custom`, which GLUE does not need.
 
 # %% [markdown]
 # ## 3. The task
@@ -157,7 +158,6 @@ def tokenize_sents_max_len(
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
-@base_case
 def encode(task, rows, hf_tokenizer, settings, training=False):
     """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if
     wanted (F42).
@@ -165,7 +165,7 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
     settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
     """
     orders = [False]
-    if training and settings["double_unordered"]:
+    if training and settings.get("double_unordered"):
         orders = [False, True]
 
     def texts():
@@ -175,7 +175,7 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
                 yield from tokenize_in_windows(
                     columns, settings["max_length"], swap, settings.get("window_stride"), hf_tokenizer
                 )
-    labels = task.loss_targets(rows["label"][:] * len(orders))
+    labels = task.scores.targets(rows["label"][:] * len(orders))
     return EncodedRows(texts(), labels, hf_tokenizer.pad_token_id)
 
 
@@ -218,15 +218,6 @@ class SentencePredictor(Predictor):
             with first_position_only(self.base_model):
                 pooled = self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0].float()  # (B, H)
         return self.outputs(self.dropout(pooled)).squeeze(-1)
-
-
-@base_case
-def network(task, pretrained, settings):
-    """The network of a Task on pretrained weights. settings: "xavier_reinited_outlayer", "freeze", "pooling" of the
-    configuration.
-    """
-    encoder = pretrained.encoder()
-    return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, **head_options(settings))
 
 
 # %% [markdown]
@@ -290,7 +281,7 @@ def hyperparameters(task, c, n_rows):
     recipe = RECIPES[c.size]
     values = {"lr": recipe.glue_lr, "epochs": None, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
     values |= c.task_overrides.get(task.name, {})
-    return values | {"epochs": values["epochs"] or task.default_epochs(n_rows, values)}
+    return values | {"epochs": values["epochs"] or default_epochs(task, n_rows, values)}
 
 
 # %% [markdown]
@@ -315,7 +306,7 @@ def get_glue_learner(
 ) -> FinetuningLearner:
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
-    model: from `network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and
+    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and
     the keys of the configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the
     losses.
     inference: without schedule, progress bar and log.
@@ -327,19 +318,19 @@ def get_glue_learner(
         steps, lrs = len(dls.train) * settings["epochs"], [group["lr"] for group in optimizer.param_groups]
         schedules = group_schedules(settings["schedule"], lrs, steps, int(.1 * steps))  # warmup: D11
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
-    return FinetuningLearner(dls, model, task.loss().to(device), optimizer, precision, cbs=cbs)
+    return FinetuningLearner(dls, model, task.head.loss().to(device), optimizer, precision, cbs=cbs)
 
 
 # %%
 def evaluate(learn, task, data):
-    """{split: `Task.evaluation`} of a learner on the dev sets of an EncodedTask."""
+    """{split: `Scores.evaluate`} of a learner on the dev sets of an EncodedTask."""
     evaluations = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
             raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
                             "learning rate of the task with task_overrides, or set precision=fp32.")
-        evaluations[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
+        evaluations[split] = task.scores.evaluate(task.head.outputs(rows, logits), data.labels[split])
     return evaluations
 
 
@@ -352,11 +343,11 @@ def evaluate(learn, task, data):
 def finetune_run(planned, pretrained, device, num_workers=0):
     """Finetune a PlannedRun of a group on a Pretrained.
 
-    Returns (learner, {split: `Task.evaluation`} of the dev sets).
+    Returns (learner, {split: `Scores.evaluate`} of the dev sets).
     """
     task, data, settings = planned.task, planned.data, planned.settings
     set_seed(planned.seed)
-    model = task.network(pretrained, settings)
+    model = task.head.network(pretrained, settings, SentencePredictor)
     if planned.mnli_run:
         load_encoder(model, planned.mnli_run)
     learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
@@ -365,9 +356,7 @@ def finetune_run(planned, pretrained, device, num_workers=0):
         learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
     with contextlib.closing(learn.loss_progress):
         learn.fit(settings["epochs"])
-    evaluations = evaluate(learn, task, data)
-    task.finish(learn.model)
-    return learn, evaluations
+    return learn, evaluate(learn, task, data)
 
 
 # %% [markdown]
@@ -378,6 +367,13 @@ def finetune_run(planned, pretrained, device, num_workers=0):
 # as in electra_pytorch's files, so the files are checked before they are zipped.
 
 # %%
+def load(path, device=None, precision: str | None = None) -> FinetunedModel:
+    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A
+    text."])`.
+    """
+    return FinetunedModel(path, encode, SentencePredictor, device, precision)
+
+
 def predict_test(
     task: Task | str, checkpoint, dl_idx: int = 0, *, data: TaskData, device=None, precision: str | None = None
 ):
@@ -396,7 +392,7 @@ def predict_test(
                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
                             "group_name.")
     rows = data.splits[[*task.test_files][dl_idx]]
-    return task.decide(task.average([model.outputs(rows) for model in models]))
+    return task.scores.decide(task.scores.average([model.outputs(rows) for model in models]))
 
 
 # %% [markdown]
@@ -414,10 +410,10 @@ def run(c: MyConfig) -> Results:
     in checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
-    group = Group(c, hyperparameters)
+    group = Group(c, hyperparameters, encode)
     for planned in group.unfinished_runs():
         group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
-    return group.finish(predict_test)
+    return group.finish(load, predict_test)
 
 
 # %%

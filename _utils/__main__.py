@@ -51,8 +51,6 @@ def declaration(name):
 
 def find_command(name):
     """The function of a command, to be called."""
-    if name == "predict":
-        importlib.import_module("finetune")  # defines the networks
     return getattr(importlib.import_module(module_of(name)), name)
 
 

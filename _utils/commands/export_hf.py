@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import ModelCard, ModelCardData
-from torch import nn
 
+import _utils.custom.source  # noqa: F401  models of custom tasks
 from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.names import HUB_CORPORA, find_checkpoint
@@ -28,7 +28,7 @@ from _utils.runs.checkpoints import (
     unfinished_name,
 )
 from _utils.runs.log import MILESTONE, read_metrics
-from _utils.tasks.kinds import task_of
+from _utils.tasks.registry import task_of
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _PIPELINES = {
@@ -75,7 +75,7 @@ def export_hf(
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
     if has_keys(checkpoint, FINETUNING_KEYS):
-        exports = [_classifier_export(checkpoint, path, half)]
+        exports = [_classifier_export(checkpoint, path)]
     elif is_pretrained(checkpoint):
         check_format(checkpoint, repr(str(path)))
         exports = _pretrained_exports(checkpoint, path)
@@ -226,42 +226,38 @@ def _title(run, objective, families):
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
-def _classifier_export(checkpoint, path, half):
+def _classifier_export(checkpoint, path):
     """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises UserError if no class of
     transformers can do it.
     """
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
-    if reason := task.why_not_exported(run["settings"], family):
+    if reason := task.head.why_not_exported(run["settings"], family):
         raise UserError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
                         "pretrained checkpoint, or finetune with other settings.")
-    if half and not task.is_exact_in_half(config.hidden_size):
-        raise UserError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
-                        "that would change some predictions. Leave --half out.")
-    labels = dict(enumerate(task.output_names))
+    labels = dict(enumerate(task.head.output_names))
     ids = {label: i for i, label in labels.items()}
-    config.update({"id2label": labels, "label2id": ids, "problem_type": task.problem_type,
-                   **task.exported_config(run["settings"])})
+    hf_tokenizer, values = task.head.exported(tokenizer_of(checkpoint), run["settings"])
+    config.update({"id2label": labels, "label2id": ids, "problem_type": task.head.problem_type, **values})
     objective = named(run["objective"])
     title = "ELECTRA" if family == "electra" and not objective.title else family
     if run["objective"]:
         training = objective.training[objective.finetuned]
     else:  # a model of transformers
         training = f"as {without_folder(run['pretrained_checkpoint'])}"
-    hf_tokenizer = task.exported_tokenizer(tokenizer_of(checkpoint), run["settings"])
     return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
             f"{title} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]})
 
 
 def classifier(checkpoint, config, task, path):
     """The network of the family's class for a Task, with the logits of a finetuned checkpoint."""
-    network = task.transformers_class.from_config(config, trust_remote_code=False)
-    layer = nn.Linear(config.hidden_size, config.num_labels)
-    load_weights(layer, task.head_weights(with_prefix(checkpoint["model"], "classifier.")), path)
+    network = task.head.transformers_class.from_config(config, trust_remote_code=False)
     encoder = with_prefix(checkpoint["model"], "base_model.")
     network.base_model.pooler = None  # of the first token; only some families' classes have one
     encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}
     load_weights(network.base_model, encoder, path)
-    task.set_head(network, layer)
+    with as_user_error(f"The output layer in {str(path)!r} does not fit its task ({{error}}). Finetune it again.",
+                       (KeyError, RuntimeError)):
+        task.head.set_head(network, with_prefix(checkpoint["model"], "classifier."))
     return network

@@ -3,6 +3,7 @@
 """
 from pathlib import Path
 
+import _utils.custom.source  # noqa: F401  runs of custom tasks
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,

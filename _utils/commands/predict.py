@@ -1,14 +1,11 @@
-"""Predict with a finetuned model: `python -m _utils predict`.
-
-The model is defined in finetune.py, which has to be imported before.
-"""
+"""Predict with a finetuned model: `python -m _utils predict`."""
+import importlib
 from pathlib import Path
 
+from _utils.custom.definition import FORMATS
+from _utils.custom.table_files import read_table
 from _utils.errors import UserError
-from _utils.finetuning.model import load
 from _utils.names import check_file
-from _utils.tasks.definition import FORMATS
-from _utils.tasks.table_files import read_table
 from _utils.tasks.tables import check_columns, malformed, read_tsv
 
 
@@ -26,9 +23,9 @@ def predict(
 
     A CSV, TSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
-    model = load(checkpoint)
+    model = importlib.import_module("finetune").load(checkpoint)  # the networks are defined there
     task = model.task
-    task.check_predictable(checkpoint)
+    assert task.reading.text  # UserError if a file of texts is not enough
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
@@ -38,9 +35,10 @@ def predict(
                         "delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
-    if header := task.header(columns):
+    header, lines = task.files.lines(texts, predictions)
+    if header:
         print(header)
-    lines = task.lines(texts, predictions)
+    lines = iter(lines)
     for blank in is_blank:
         print("" if blank else next(lines))
 
@@ -52,7 +50,7 @@ def read_texts(file, task):
     check_file(file, "Pass a file with one sentence, or two texts separated by a tab, per line.")
     if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
         return read_tsv(file, task.texts), list(task.texts)
-    table, columns = task.with_texts(read_table(file)), list(task.columns_in_files[:-1])
+    table, columns = read_table(file), list(task.columns_in_files[:-1])
     check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "
                                   "header, with one row per line, ends with .txt.")
     return table, columns

@@ -25,14 +25,25 @@ from _utils.keys import (
     number,
 )
 from _utils.names import find_checkpoint
-from _utils.tasks.definition import QUESTION_TASKS, complete_custom_task, files_of, question_task
-from _utils.tasks.description import GLUE_TEST_FILES, check_glue_dir
+from _utils.tasks.names import GLUE_TEST_FILES, check_glue_dir
+from _utils.tasks.sources import source_of
 
 GLUE_TASKS = [*GLUE_TEST_FILES]
-_NAMES = *GLUE_TASKS, *QUESTION_TASKS
-_Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_custom_task)], (
-    f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
-    "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
+
+
+def _complete_entry(entry):
+    """An entry of `tasks`; ValueError for one that no source of tasks knows."""
+    source = source_of(entry)
+    if isinstance(entry, dict) and source:
+        return source.complete(entry)
+    if source is None and entry not in GLUE_TASKS:
+        raise ValueError
+    return entry
+
+
+_Tasks = list_of(Annotated[str | dict, AfterValidator(_complete_entry)], (
+    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/finetuning.md names more), or of dictionaries such "
+    "as {'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
 
 
@@ -76,9 +87,8 @@ FINETUNE_KEYS = {
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], GLUE_TASKS, (
-        "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
-        "datasets/): "
-        f"{', '.join(QUESTION_TASKS)}, or dictionaries of custom tasks, such as "
+        "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
+        "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
         "'train' is required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
@@ -165,13 +175,19 @@ def complete_finetuning(config):
         if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
             del values["group_name"]
         config = config.unless_given(values)
-    tasks = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
+    tasks = [_in_folder(task, config.glue_dir) for task in config.tasks]
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
     config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model), "th_run": {}})
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
     _check(config)
     return config
+
+
+def _in_folder(entry, glue_dir):
+    """An entry of `tasks`; for a name of another source than GLUE, its dictionary."""
+    source = source_of(entry)
+    return source.of_name(entry, glue_dir) if isinstance(entry, str) and source else entry
 
 
 def check_files(config):
@@ -182,7 +198,7 @@ def check_files(config):
         check_glue_dir(config.glue_dir)
     for task in config.tasks:
         if isinstance(task, dict):
-            files_of(task)
+            source_of(task).check_files(task)
 
 
 def _group_of(model):

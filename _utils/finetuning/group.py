@@ -24,19 +24,18 @@ from _utils.finetuning.preparation import (
     trainable_tasks,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_evaluations
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_baseline, with_evaluations
 from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunLog, check_writable, code_key, locked
 from _utils.runs.checkpoints import FORMAT
-from _utils.tasks.base import Task
-from _utils.tasks.custom import load_custom_task
 from _utils.tasks.glue import load_task
 from _utils.tasks.rows import EncodedTask, encode_task, special_token_notice, text_notices
+from _utils.tasks.sources import source_of
 from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.word_baseline import with_word_scores
-from _utils.tasks.wsc import WSC
+from _utils.tasks.task import Task
+from _utils.tasks.wsc import WSC, load_wsc_task
 from _utils.training import choose_device
 
 
@@ -46,10 +45,10 @@ def load_tables(c):
         write_synthetic_glue(c.glue_dir)
     tables = {}
     for name, entry in zip(names_of(c.tasks), c.tasks):
-        if isinstance(entry, dict):
-            tables[name] = load_custom_task(entry)
+        if source := source_of(entry):
+            tables[name] = source.load(entry)
         elif name == WSC.name and c.wsc_trick and c.do_finetune:
-            tables[name] = WSC.load(c.glue_dir, c.wsc_dir)
+            tables[name] = load_wsc_task(c.glue_dir, c.wsc_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
     return tables
@@ -92,17 +91,18 @@ class Results(NamedTuple):
 class Group:
     """The runs of a completed configuration, which all processes with the same command share.
 
-    hyperparameters: function (task, configuration, number of training rows) -> {name: value}.
+    hyperparameters: function (task, configuration, number of training rows) -> {name: value}.   encode: that of
+    Finetune_GLUE.ipynb.
     Loads the checkpoint and all tables, prints what will be trained, and raises UserError for problems that would stop
     the runs later.
     """
 
-    def __init__(self, c, hyperparameters):
+    def __init__(self, c, hyperparameters, encode):
         self.processes = RunProcesses(c.device)
         self.device = self.processes.device(choose_device(c.device))
         self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
         self.c = c.copy_with({"device": str(self.device)})
-        self.settings, self.data, self.family = {}, {}, None
+        self.settings, self.data, self.family, self.encode = {}, {}, None, encode
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
         if c.do_finetune:
             self.load_checkpoint()
@@ -120,6 +120,8 @@ class Group:
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
         self.family = self.pretrained.model.config.model_type
         self.c = for_checkpoint(c, self.pretrained)
+        if c.wsc_trick and WSC.name in c.tasks:
+            self.pretrained.discriminator()  # UserError for another network
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
               f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
@@ -130,7 +132,7 @@ class Group:
             task, splits = self.tables[name].task, self.tables[name].splits
             values = hyperparameters(task, self.c, len(splits["train"]))
             self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
-        check_settings(self.c, self.settings, self.pretrained, self.tables)
+        check_settings(self.c, self.settings, self.pretrained)
 
     def unfinished_runs(self):
         """Yield each unfinished run of this process as a PlannedRun, while its folder is locked; report the others.
@@ -168,13 +170,13 @@ class Group:
         if name not in self.data:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits = self.tables[name].splits
-            self.data = {name: encode_task(task, splits, settings, hf_tokenizer)}
+            self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
+            texts = task.reading.texts(splits["train"])
             notices = text_notices(
-                self.data[name].train, settings["max_length"], hf_tokenizer, task.sample(splits["train"]),
+                self.data[name].train, settings["max_length"], hf_tokenizer, texts[:1000],
                 if_long=advice_about_length(settings, self.pretrained.length),
                 if_unknown="Choose a model for their language.")
-            texts = task.sample(splits["train"], len(splits["train"]))
-            special = special_token_notice(texts, hf_tokenizer, task.advice_about_special_tokens)
+            special = special_token_notice(texts, hf_tokenizer)
             for notice in [*notices, *filter(None, [special])]:
                 self.processes.report(f"{task.title}: {notice}")
         return self.data[name]
@@ -182,7 +184,7 @@ class Group:
     def save(self, planned, learn, evaluations):
         """Save the checkpoint of a trained PlannedRun, append its record to scores.jsonl, and report it.
 
-        learn: FinetuningLearner.   evaluations: {split: `Task.evaluation`}.
+        learn: FinetuningLearner.   evaluations: {split: `Scores.evaluate`}.
         """
         task, settings, c = planned.task, planned.settings, self.c
         for split, evaluation in evaluations.items():
@@ -206,23 +208,23 @@ class Group:
             "device": str(self.device),
             "code": self.code,
         }
-        record = with_evaluations(record, with_word_scores(evaluations, task, self.tables[task.name].splits, settings))
+        record = with_evaluations(record, with_baseline(evaluations, self.tables[task.name], settings))
         path = run_path(c.group_name, task.name, planned.run)
         save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
         add_run(record)
         epoch = f", weights of epoch {best_epoch}" if best_epoch else ""
         report_run(record, f"{seconds:.0f} s{epoch}", self.processes)
 
-    def finish(self, predict_test):
+    def finish(self, load, predict_test):
         """Predict the test sets, print the tables of the group, write its plots, and return Results.
 
-        predict_test: that of the notebook.
+        load, predict_test: those of Finetune_GLUE.ipynb.
         """
         submission = None
         if self.processes.is_main:
-            score_test_files(self.c, self.tables)
+            score_test_files(self.c, self.tables, load)
             print(report(Runs().of(self.c.group_name)))
-            submission = write_test_files(self.c, self.tables, predict_test)
+            submission = write_test_files(self.c, self.tables, load, predict_test)
             save_result_plots(Runs().of(self.c.group_name))
         self.processes.wait()  # until all is written
         runs = Runs().of(self.c.group_name)

@@ -1,12 +1,10 @@
 """The maximum length of rows: its default for a pretrained model, and advice about other lengths."""
 from _utils.networks.build import has_learned_positions
 from _utils.recipes import RECIPES
-from _utils.tasks.base import Task
-from _utils.tasks.kinds import KINDS
 
 
-def default_length(pretrained, tasks):
-    """Maximum tokens of a row of tasks for a Pretrained. tasks: names of GLUE's tasks and dictionaries of custom tasks.
+def default_length(pretrained):
+    """Maximum tokens of a row for a Pretrained.
 
     Of a checkpoint of pretrain.py, as many as in pretraining. Rotary positions, which have no embeddings to train, also
     work for longer texts: then at least as many as in the recipe. Of others, all positions, but at most 512.
@@ -15,9 +13,7 @@ def default_length(pretrained, tasks):
         return min(512, pretrained.length)
     if has_learned_positions(pretrained.model):
         return pretrained.length
-    kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in tasks}
-    of_recipe = min(kind.default_length(RECIPES[pretrained.size]) for kind in kinds)
-    return max(of_recipe, pretrained.run["max_length"])
+    return max(RECIPES[pretrained.size].glue_length, pretrained.run["max_length"])
 
 
 def length_warnings(config, pretrained):

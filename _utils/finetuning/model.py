@@ -14,7 +14,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
-from _utils.tasks.kinds import task_of
+from _utils.tasks.registry import task_of
 from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
@@ -76,12 +76,15 @@ class Untrained(NamedTuple):
         return ElectraForPreTraining(self.config)
 
 
-def load_finetuned(path):
-    """(model, hf_tokenizer, record of the run) of a finetuned checkpoint. UserError if it is not one."""
+def load_finetuned(path, sentence_predictor):
+    """(model, hf_tokenizer, record of the run) of a finetuned checkpoint. UserError if it is not one.
+
+    sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
+    """
     checkpoint = load_finetuned_checkpoint(path)
     record, weights = checkpoint["run"], checkpoint["model"]
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
-    model = task_of(record).network(untrained, record["settings"] | {"freeze": False})
+    model = task_of(record).head.network(untrained, record["settings"] | {"freeze": False}, sentence_predictor)
     load_weights(model, weights, path)
     return model.eval(), tokenizer_of(checkpoint), record
 
@@ -126,19 +129,19 @@ def predict_logits(model, dl, precision):
 def predict_rows(task, model, rows, settings, device, precision):
     """The outputs of a Task for encoded rows, on the CPU. settings: of the run; only the batch size is used."""
     dl = inference_dataloader(rows, settings["bs"], device)
-    return task.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
+    return task.head.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
 
 
 class FinetunedModel:
-    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A
-    text."])`.
+    """A finetuned checkpoint, given by its path or its name in checkpoints/glue, as `finetune.load` returns it.
 
+    encode, sentence_predictor: `encode` and SentencePredictor of Finetune_GLUE.ipynb.
     task: its Task.   labels: in the order of the probabilities.   run: the record of its run.
     """
 
-    def __init__(self, path, device=None, precision=None):
-        self.path = str(path)
-        self.network, self.hf_tokenizer, self.run = load_finetuned(path)
+    def __init__(self, path, encode, sentence_predictor, device=None, precision=None):
+        self.path, self.encode = str(path), encode
+        self.network, self.hf_tokenizer, self.run = load_finetuned(path, sentence_predictor)
         self.task, self.settings = task_of(self.run), self.run["settings"]
         self.labels, self.device = list(self.task.labels), choose_device(device)
         self.precision = choose_precision(precision, self.device)
@@ -152,24 +155,22 @@ class FinetunedModel:
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
         UserError for an empty list, other columns, and what is not a text.
         """
-        table, columns = _table_of(texts, self.task)
-        predictions = self.predict_table(table, columns)
-        texts = table.rows[columns[0]].tolist()
-        return predictions._replace(labels=self.task.labels_of_texts(texts, predictions.labels))
+        return self.predict_table(*_table_of(texts, self.task))
 
     def predict_table(self, table, columns):
         """Predictions for the rows of a Table. columns: of the texts."""
         check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
         rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
-        return self.task.predictions(self.outputs(rows).numpy(), rows)
+        return self.task.files.predictions(self.outputs(rows).numpy(), rows)
 
     def outputs(self, rows):
-        """`Task.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N
+        """`Head.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N
         counts words.
         """
-        encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
+        reading = self.task.reading
+        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
         for notice in text_notices(
-                encoded, self.settings["max_length"], self.hf_tokenizer, self.task.sample(rows),
+                encoded, self.settings["max_length"], self.hf_tokenizer, reading.texts(rows)[:1000],
                 if_long="Finetune with window_stride or, if the pretrained model allows it, with a larger max_length, "
                         "or shorten the texts.",
                 if_unknown="The model was trained on other texts.", many=.3):
@@ -184,7 +185,7 @@ def _table_of(texts, task):
     if not len(rows):
         raise UserError("The list of texts to predict is empty. Pass at least one text.")
     if isinstance(rows, pd.DataFrame):
-        table = task.with_texts(Table("texts", rows.astype(object).set_axis(_places(rows)), {}))
+        table = Table("texts", rows.astype(object).set_axis(_places(rows)), {})
         columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
         known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
         check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")
@@ -216,6 +217,3 @@ def _rows_of(texts, names):
 
 def _places(rows):
     return [f"row {i}" for i in range(len(rows))]
-
-
-load = FinetunedModel

@@ -11,8 +11,8 @@ from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, rank, run_path
 from _utils.networks.build import check_length
 from _utils.progress import counted
-from _utils.tasks.kinds import task_of
-from _utils.tasks.rows import MIN_UPDATES, updates
+from _utils.tasks.registry import task_of
+from _utils.tasks.rows import updates
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
@@ -45,8 +45,7 @@ def for_checkpoint(config, pretrained):
 
     Raises UserError for a maximum length that the model or window_stride does not allow.
     """
-    length = default_length(pretrained, config.tasks)
-    config = config.with_defaults({"size": pretrained.size, "max_length": length})
+    config = config.with_defaults({"size": pretrained.size, "max_length": default_length(pretrained)})
     check_length(pretrained.model, config.max_length, repr(pretrained.name))
     check_windows(config)
     return config
@@ -72,6 +71,7 @@ def trainable_tasks(c, tables):
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
                        "schedule", "original_lr_layer_decays", "freeze", "keep")
+FEW_UPDATES = 100  # of a run, below which a warning is printed
 STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
 
 
@@ -80,7 +80,8 @@ def settings_of(task, splits, values, c, pretrained):
 
     splits: {name: Dataset} of the task.   values: its hyperparameters.
     """
-    return {**values, **{key: c[key] for key in CONFIGURED_SETTINGS}, **task.settings(c),
+    keys = [*CONFIGURED_SETTINGS, *task.head.keys, *["double_unordered"] * task.unordered]
+    return {**values, **{key: c[key] for key in keys},
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "own_task": task.as_data(),
             "start_from_mnli": task.name in STARTED_FROM_MNLI and c.start_from_mnli,
@@ -105,7 +106,8 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in settings_by_task:
             text += f"; {text_of_updates(data, settings_by_task[name])}"
-            if data.task.is_own and (head := data.task.why_not_exported(settings_by_task[name], family)):
+            # GLUE's models are for the server.
+            if data.task.as_data() and (head := data.task.head.why_not_exported(settings_by_task[name], family)):
                 text += f"; export_hf cannot write {head}"
         elif settings_by_task and missing_tables(data):
             text += "; not finetuned"
@@ -119,17 +121,15 @@ def text_of_updates(data, settings):
     text = f"{counted(settings['epochs'], 'epoch')} {orders}with batch size {settings['bs']} = {n:,} updates per run"
     if settings.get("window_stride"):  # texts are not yet divided
         text += ", and more if texts are divided into windows"
-    elif n < MIN_UPDATES / 3:
+    elif n < FEW_UPDATES:
         text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
     return text
 
 
-def check_settings(c, settings_by_task, pretrained, tables):
+def check_settings(c, settings_by_task, pretrained):
     """Raise UserError for problems that would stop the planned runs later. settings_by_task: {task: settings}.
-    tables: {task: TaskData}.
 
-    Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that
-    will not exist.
+    Such problems are finished runs with other settings, a missing MNLI run, and runs in th_run that will not exist.
     """
     runs = Runs()
     for name, settings in settings_by_task.items():
@@ -140,7 +140,6 @@ def check_settings(c, settings_by_task, pretrained, tables):
         group = settings["start_from_mnli"]
         if group and not (group == c.group_name and "mnli" in settings_by_task):
             runs.best_mnli(group, pretrained)
-        tables[name].task.check_pretrained(pretrained)
     chosen_runs(c, runs, settings_by_task)
 
 
@@ -173,6 +172,6 @@ def chosen_runs(c, runs, planned=()):
 def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
     task = task_of(record)
-    status = ", ".join(filter(None, (status, task.remark())))
+    status = ", ".join([status, *record.get("remarks", {}).values()])
     result = f"{task.title}, run {record['run']}, seed {record['seed']}: {format_scores(record)} ({status})"
     processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

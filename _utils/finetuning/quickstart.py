@@ -11,9 +11,9 @@ from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import RunProcesses
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
+from _utils.finetuning.sentence_tables import write_sentence_tables
 from _utils.networks import load_pretrained, load_with_head
 from _utils.plots import plot_quickstart, save_plot
-from _utils.tasks.sentence_tables import write_sentence_tables
 from _utils.text import load_documents
 from _utils.training.damaged_text import sentence_probabilities
 

@@ -10,7 +10,7 @@ from _utils.finetuning.runs import GLUE_FOLDER, Runs, path_of, rank
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, TASKS
-from _utils.tasks.kinds import task_of
+from _utils.tasks.registry import task_of
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
@@ -41,7 +41,7 @@ def named_scores(scores):
 def format_scores(record):
     """The scores of a run in percent, in one line, each with those of the baselines."""
     formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    baselines = {task_of(record).baseline: named_scores(record["baselines"]),
+    baselines = {task_of(record).scores.baseline: named_scores(record["baselines"]),
                  "TF-IDF": named_scores(record.get("words", {}))}
     parts = []
     for name, value in named_scores(record["scores"]).items():
@@ -202,9 +202,9 @@ def report(runs):
     if windows := [f"{title} (every {stride} tokens)" for title, stride in strides.items() if stride]:
         parts.append(f"Texts that are too long are predicted as the mean of windows: {', '.join(windows)}")
     parts += [f"{record['task']}, run {record['run']} (the best): {remark}" for record in best
-              if (remark := task_of(record).remark())]
+              for remark in record.get("remarks", {}).values()]
     parts += notices_of_runs(runs)
-    parts += [text for record in best if task_of(record).reports_classes for text in class_tables(record)]
+    parts += [text for record in best for text in class_tables(record)]
     if synthetic := synthetic_titles(runs):
         parts += [f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "
                   f"GLUE."]
@@ -260,6 +260,6 @@ def save_result_plots(runs):
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     for record in best_runs(runs):
-        if matrix := task_of(record).reports_classes and record["confusion"].get("validation"):
+        if matrix := record["confusion"].get("validation"):
             save_plot(plot_confusion(matrix, task_of(record).labels), folder / f"confusion_{record['task']}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

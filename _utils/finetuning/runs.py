@@ -13,7 +13,7 @@ from _utils.errors import UserError
 from _utils.names import find_checkpoint
 from _utils.runs.checkpoints import check_format, has_keys, load_checkpoint
 from _utils.tasks.glue import TASKS
-from _utils.tasks.kinds import task_of
+from _utils.tasks.registry import task_of
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
@@ -124,19 +124,23 @@ def add_run(record):
         os.fsync(file.fileno())
 
 
-def with_evaluations(record, evaluations):
-    """A record with {split: `Task.evaluation`}, in place of those of a test file.
+def with_baseline(evaluations, data, settings):
+    """{split: `Scores.evaluate`} with {metric: value} of the other baseline of a TaskData as "words", if it has one."""
+    scores = data.baseline(settings, [*evaluations]) if data.baseline else {}
+    return {split: evaluation | ({"words": scores[split]} if split in scores else {})
+            for split, evaluation in evaluations.items()}
 
-    Those with "words" also have the scores of the baseline in word_baseline.py.
-    """
-    for part in "scores baselines words notices classes confusion thresholds".split():
+
+def with_evaluations(record, evaluations):
+    """A record with {split: `Scores.evaluate`}, in place of those of a test file. Those of custom tasks have more."""
+    for part in "scores baselines words notices remarks classes confusion thresholds".split():
         dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
         record = record | {part: dev | {split: values[part] for split, values in evaluations.items() if part in values}}
     return record
 
 
 def score_of(evaluations):
-    """`score` of {split: `Task.evaluation`}."""
+    """`score` of {split: `Scores.evaluate`}."""
     return score(with_evaluations({}, evaluations))
 
 

@@ -2,15 +2,13 @@
 from pathlib import Path
 
 from _utils.finetuning.config import uses_synthetic_glue
-from _utils.finetuning.model import load
 from _utils.finetuning.preparation import chosen_runs
-from _utils.finetuning.runs import Runs, add_run, path_of, score, with_evaluations
+from _utils.finetuning.runs import Runs, add_run, path_of, score, with_baseline, with_evaluations
 from _utils.tasks.submission import OFFICIAL_ROWS, complete_submission, rows_of
 from _utils.tasks.tables import table_key
-from _utils.tasks.word_baseline import with_word_scores
 
 
-def score_test_files(c, tables):
+def score_test_files(c, tables, load):
     """Add scores on the labelled test files of custom tasks to all finished runs, also to those that this command does
     not train.
 
@@ -25,16 +23,16 @@ def score_test_files(c, tables):
                 continue
             if key:
                 outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
-                task = data.test_task.of_runs([record])
-                evaluation = task.evaluation(outputs, data.splits["test"]["label"][:])
-                evaluations = with_word_scores({"test": evaluation}, task, data.splits, record["settings"])
+                scores = data.test_task.of_runs([record]).scores
+                evaluation = scores.evaluate(outputs, data.splits["test"]["label"][:])
+                evaluations = with_baseline({"test": evaluation}, data, record["settings"])
             add_run({**with_evaluations(record, evaluations), "test_table": key})
 
 
-def write_test_files(c, tables, predict_test):
+def write_test_files(c, tables, load, predict_test):
     """Write the predictions for each test set to test_outputs/<group_name>/, and what made each to <group_name>.json.
 
-    predict_test: that of the notebook.
+    load, predict_test: those of Finetune_GLUE.ipynb.
     Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None. Majority baselines of an
     earlier command are deleted or rewritten.
     """
@@ -48,7 +46,7 @@ def write_test_files(c, tables, predict_test):
                 skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")
                 continue
             predictions = predict_test(task, models, dl_idx, data=data)
-            task.write(folder / file, data.splits[split], predictions)
+            task.files.write(folder / file, data.splits[split], predictions)
             made_by[file] = dev_scores
     if made_by:
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")

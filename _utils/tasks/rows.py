@@ -10,7 +10,6 @@ from fastai.text.data import SortedDL
 
 from _utils.text.special_tokens import MANY_UNKNOWN, special_tokens_in, unknown_words
 
-MIN_UPDATES = 300  # of custom tasks, which may have few rows
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
 
@@ -118,12 +117,13 @@ def training_rows(rows, limit):
     return rows.select(range(min(len(rows), limit or len(rows))))
 
 
-def encode_task(task, splits, settings, hf_tokenizer):
+def encode_task(task, splits, settings, hf_tokenizer, encode):
     """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; "rows" limits the training
-    set.
+    set.   encode: that of Finetune_GLUE.ipynb.
     """
-    train = task.encode(training_rows(splits["train"], settings["rows"]), hf_tokenizer, settings, training=True)
-    devs = {split: task.encode(splits[split], hf_tokenizer, settings) for split in task.devs}
+    reading, rows = task.reading, training_rows(splits["train"], settings["rows"])
+    train = reading.encode(rows, hf_tokenizer, settings, encode, training=True)
+    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, encode) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
@@ -141,27 +141,25 @@ def length_notice(rows, max_length, advice):
 def unknown_notice(rows, hf_tokenizer, texts, advice, many):
     """A warning about EncodedRows of whose tokens more than the share `many` are not in the vocabulary, or None.
 
-    texts: some of their texts, or lists of words, for examples.
+    texts: some of their texts, for examples.
     """
     ids = rows.flat["inp_ids"]
     ids = ids[~np.isin(ids, [hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id])]
     unknown = (ids == hf_tokenizer.unk_token_id).mean() if len(ids) else 0
     if unknown <= many:
         return None
-    texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
     return (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
             f"{unknown_words(hf_tokenizer, texts)}. {advice}")
 
 
-def special_token_notice(texts, hf_tokenizer, advice):
-    """A warning about texts, or lists of words, that contain "[SEP]" and the like, which are plain text; or None."""
-    texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
+def special_token_notice(texts, hf_tokenizer):
+    """A warning about texts that contain "[SEP]" and the like, which are plain text; or None."""
     counts = special_tokens_in(hf_tokenizer, texts)
     if not counts:
         return None
     [(most_common, _)] = counts.most_common(1)
     return (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "
-            f"which are read as plain text. {advice}").rstrip()
+            "which are read as plain text. If they separate two texts, put these into two columns.")
 
 
 def text_notices(rows, max_length, hf_tokenizer, texts, if_long, if_unknown, many=MANY_UNKNOWN):
@@ -174,6 +172,11 @@ def updates(n_rows, settings):
     """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
     n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
     return -(-n_examples // settings["bs"]) * settings["epochs"]
+
+
+def default_epochs(task, n_rows, settings):
+    """Epochs of a run with n_rows training rows, at least those of `task.min_updates`. settings: as for `updates`."""
+    return max(task.epochs, -(-task.min_updates // updates(n_rows, settings | {"epochs": 1})))
 
 
 class PaddedBatchDL(SortedDL):

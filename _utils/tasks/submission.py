@@ -27,8 +27,9 @@ def check_tsv(name, content, rows):
         if index != str(number):
             raise UserError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the "
                             "test set's order.")
-        if not task.accepts(prediction):
-            raise UserError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {task.accepted}.")
+        if not task.files.accepts(prediction):
+            raise UserError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use "
+                            f"{task.files.accepted}.")
     if len(lines) != rows:
         raise UserError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} "
                         f"predictions). The official number is {OFFICIAL_ROWS[name]:,}; `python -m _utils "
@@ -124,7 +125,7 @@ def write_majorities(folder, rows):
     made_by = {}
     for name in sorted(SUBMISSION.keys() - {path.name for path in folder.glob("*")}):
         task, _ = SUBMISSION[name]
-        [prediction] = task.written([task.majority])
+        [prediction] = task.files.written([task.majority])
         write_rows(folder / name, [prediction] * rows[name])
         made_by[name] = f"{MAJORITY}: {prediction} in every row"
     if made_by:

@@ -1,10 +1,8 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import datasets
-import numpy as np
 import pandas as pd
 import xxhash
 
@@ -13,12 +11,6 @@ from _utils.runs.checkpoints import write_text_atomically
 from _utils.runs.files import read_text
 
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
-# White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
-_SPACES = re.compile(r"[ \t\r\n]+")
-DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
-# Numbers with a decimal comma, or with separators of thousands
-LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
-_WHOLE = re.compile(r"[+-]?\d+(\.0)?")
 
 
 class Table(NamedTuple):
@@ -41,12 +33,14 @@ class TaskData(NamedTuple):
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
     test_task: of a custom task: the Task to score its test set with, whose labels include tags that only this set has;
     None if it has no labels.
+    baseline: (settings of a run, names of splits) -> {split: {metric: value}} of another baseline; None: there is none.
     """
     task: Any
     splits: dict
     missing: dict
     notices: Sequence
     test_task: Any = None
+    baseline: Callable | None = None
 
 
 # Cells
@@ -63,48 +57,9 @@ def as_label(value):
     return as_string(value).strip()
 
 
-def are_whole(labels):
-    """Whether strings are whole numbers, which pandas also writes as "1.0"."""
-    return all(_WHOLE.fullmatch(label) for label in labels)
-
-
-def without_fraction(label):
-    """The usual spelling of a whole number."""
-    return label.removesuffix(".0")
-
-
-def numbers_in(labels):
-    """The numbers that labels spell; NaN for those that spell none."""
-    return pd.to_numeric(pd.Series(labels), errors="coerce")
-
-
 def shortened(labels, n=12):
     """The first n of some strings, and how many there are."""
     return ", ".join(labels[:n]) + (f" ... ({len(labels)} in all)" if len(labels) > n else "")
-
-
-def split_words(text):
-    """The words of a sentence in which they have spaces between them."""
-    return [word for word in _SPACES.split(text) if word]
-
-
-def items(cell):
-    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them.
-
-    NaN for another cell.
-    """
-    if isinstance(cell, str):
-        return split_words(cell)
-    strings = list(map(as_string, cell)) if isinstance(cell, list) else [""]
-    return strings if all(map(split_words, strings)) else np.nan
-
-
-def ids_of_lists(lists, ids):
-    """A Series of lists of labels as lists of ids; NaN for a list with an unknown label. ids: {label: id}."""
-    def ids_of(labels):
-        labels = list(map(as_label, labels))
-        return [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
-    return lists.map(ids_of, na_action="ignore")
 
 
 # Files
@@ -143,12 +98,6 @@ def check_columns(table, required, advice):
             raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
 
 
-def labels_in(table, column):
-    """The labels of the good rows of a Table that have one: strings, numbers, or lists of labels."""
-    cells = table.rows[column].drop(list(table.problems))
-    return cells[cells.map(as_label) != ""]
-
-
 def write_rows(path, predictions):
     """Write `index TAB prediction` with a header, as the GLUE server expects it.
 
@@ -160,30 +109,28 @@ def write_rows(path, predictions):
 
 # Datasets
 
-def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
+def to_dataset(table, columns, task, split, notices, advice="Correct the file", **more):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
-    columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
-    advice: what to do about malformed rows.
+    columns: {column of the Dataset: column of the Table} of the texts, of the label if rows have it, and of `more`.
+    advice: what to do about malformed rows.   more: the `Column` of each other column of the Dataset.
     An empty text is malformed except in a test set. electra_pytorch skips such rows in training, too; Google encodes
     them as single sentences (D13).
     Raises UserError if more than 1% of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
-    parsers = {**dict.fromkeys(task.texts, (task.parse_texts, task.text_format)),
-               "label": (task.parse_labels, task.label_format),
-               "group": (lambda cells: cells.map(as_label).replace("", np.nan), "a group")}
+    reading = task.reading
+    contents = dict.fromkeys(task.texts, reading.text) | {"label": reading.label} | more
     for name, column in columns.items():
-        (parse, accepted), cells = parsers[name], table.rows[column]
-        values = parse(cells).astype(object)
+        content, cells = contents[name], table.rows[column]
+        values = content.parse(cells).astype(object)
         if name in task.texts and not is_test(split):
             values = values.mask(values.map("".join, na_action="ignore").astype(object).str.strip() == "")
         rows[name] = values
         for place, cell in cells[values.isna()].items():
-            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {accepted}")
+            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {content.accepted}")
     if "label" not in rows:
-        rows["label"] = pd.Series(task.unlabelled(rows), rows.index)
-    problems = task.mismatches(rows) | problems
+        rows["label"] = [reading.unlabelled] * len(rows)
     bad = [place for place in rows.index if place in problems]
     if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
         raise UserError(f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))}). {advice}: at "
@@ -191,8 +138,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     if bad:
         shown = "; ".join(f"{table.source}, {place}: {problems[place]}" for place in bad[:5])
         notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {shown}{' ...' if len(bad) > 5 else ''}")
-    features = datasets.Features({**dict.fromkeys(task.texts, task.text_feature), "label": task.label_feature,
-                                  **dict.fromkeys({"group"} & columns.keys(), datasets.Value("string"))})
+    features = datasets.Features({name: contents[name].feature for name in {**columns, "label": None}})
     return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)
 
 

@@ -15,13 +15,14 @@ import datasets
 import torch
 from torch import nn
 
-from _utils.errors import UserError, as_user_error
+from _utils.errors import as_user_error
 from _utils.hub import load_split
 from _utils.names import check_file
 from _utils.runs.files import read_json_lines
-from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.glue import TASKS, load_task
+from _utils.tasks.parts import Head, Reading
 from _utils.tasks.rows import EncodedRows, Window
+from _utils.tasks.task import Task, kind_of_task
 from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")
@@ -42,34 +43,13 @@ class Schema(NamedTuple):
     label: int
 
 
-@kind_of_task
-class Wsc(Task):
-    """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
+class WscReading(Reading):
+    """Rows of `Schema`s, or of WNLI."""
 
-    The chance that a candidate is the right one is that of WNLI's label "entailment".
-    """
-    kind: ClassVar[str] = "wsc"
+    def texts(self, rows):
+        return rows["text" if "text" in rows.column_names else "sentence1"][:]
 
-    def load(self, glue_dir, wsc_dir):
-        """TaskData with WSC's rows for training and evaluation, and WNLI's test set; wsc_dir as in the configuration.
-        """
-        in_glue = Path(glue_dir or "datasets", "WSC")
-        if wsc_dir is None and in_glue.is_dir():
-            wsc_dir = in_glue
-        data = load_task(TASKS["wnli"], glue_dir, ["test"])
-        splits = {
-            split: to_rows(load_wsc(name, wsc_dir))
-            for split, name in (("train", "train"), (self.devs[0], "validation"))
-        }
-        return data._replace(task=self, splits={**splits, **data.splits})
-
-    def settings(self, c):
-        return {"wsc_trick": True}
-
-    def check_pretrained(self, pretrained):
-        pretrained.discriminator()
-
-    def encode(self, rows, hf_tokenizer, settings, training=False):
+    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
         """SchemaRows of a Dataset of schemas, or of WNLI's."""
         if "start" in rows.column_names:
             schemas = [Schema(**row) for row in rows]
@@ -79,22 +59,42 @@ class Wsc(Task):
             print(f"WNLI: found the pronoun in {n_found} of {len(schemas)} rows")
         return SchemaRows(schemas, hf_tokenizer, settings["max_length"])
 
-    def sample(self, rows, n=1000):
-        return rows[:n]["text" if "text" in rows.column_names else "sentence1"]
 
-    def network(self, pretrained, settings):
+class WscHead(Head):
+    """The discriminator's own head, and a threshold. The chance that a candidate is right is that of "entailment"."""
+    keys = ("wsc_trick",)
+
+    def network(self, pretrained, settings, sentence_predictor):
         return SchemaPredictor(pretrained.discriminator())
 
     def outputs(self, rows, logits):
         """Probabilities (N, 2); rows without a recognized pronoun get the majority class."""
-        return torch.where(rows.is_found[:, None], self.probabilities(logits), torch.tensor([1., 0.]))
-
-    def check_predictable(self, checkpoint):
-        raise UserError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set "
-                        "glue_dir to a folder with WNLI, and run python finetune.py with do_finetune=False.")
+        return torch.where(rows.is_found[:, None], logits.softmax(-1), torch.tensor([1., 0.]))
 
     def why_not_exported(self, settings, family):
         return "the WSC trick"
+
+
+@kind_of_task
+class Wsc(Task):
+    """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
+    """
+    kind: ClassVar[str] = "wsc"
+    Reading: ClassVar[type] = WscReading
+    Head: ClassVar[type] = WscHead
+
+
+def load_wsc_task(glue_dir, wsc_dir):
+    """TaskData with WSC's rows for training and evaluation, and WNLI's test set; wsc_dir as in the configuration."""
+    in_glue = Path(glue_dir or "datasets", "WSC")
+    if wsc_dir is None and in_glue.is_dir():
+        wsc_dir = in_glue
+    data = load_task(TASKS["wnli"], glue_dir, ["test"])
+    splits = {
+        split: to_rows(load_wsc(name, wsc_dir))
+        for split, name in (("train", "train"), (WSC.devs[0], "validation"))
+    }
+    return data._replace(task=WSC, splits={**splits, **data.splits})
 
 
 WSC = Wsc(

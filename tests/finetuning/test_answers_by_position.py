@@ -8,11 +8,11 @@ import torch
 from tokenizer_kinds import train
 from transformers import PreTrainedTokenizerFast
 
-from _utils.tasks.answers import find_answers
-from _utils.tasks.question_files import read_questions
-from _utils.tasks.question_head import candidates
-from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions
+from _utils.custom.answers import find_answers
+from _utils.custom.question_files import read_questions
+from _utils.custom.question_head import candidates
+from _utils.custom.question_rows import QuestionRows
+from _utils.custom.questions import QuestionOptions
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 
 decomposed = partial(unicodedata.normalize, "NFD")

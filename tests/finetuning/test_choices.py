@@ -12,10 +12,10 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
 from _utils.errors import UserError
-from _utils.finetuning.model import load
-from _utils.tasks.custom import load_custom_task
-from _utils.tasks.definition import complete_custom_task
+from finetune import load
 
 COLORS = "red green blue yellow black white".split()
 ENDINGS = ["the first one", "the second one", "another one"]

@@ -12,9 +12,9 @@ from sklearn.metrics import f1_score
 from tiny_finetuning import run_own
 
 import finetune
+from _utils.custom.multilabel import MultiLabel
 from _utils.errors import UserError
 from _utils.finetuning.runs import Runs
-from _utils.tasks.multilabel import MultiLabel
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word".split()
 OWN = {"name": "mine", "train": "train.csv"}

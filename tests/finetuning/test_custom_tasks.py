@@ -18,19 +18,20 @@ from transformers import pipeline
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
+from _utils.custom.tagging import Tagging
+from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.finetuning.model import KeepBest, load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.tasks.base import Task
-from _utils.tasks.custom import load_custom_task
-from _utils.tasks.definition import complete_custom_task
-from _utils.tasks.kinds import task_of
+from _utils.tasks.registry import task_of
 from _utils.tasks.rows import finetuning_dataloaders
 from _utils.tasks.submission import check_submission, make_zip, rows_of, write_majorities
-from _utils.tasks.tagging import Tagging, WordRows
+from _utils.tasks.task import Task
 
 WORDS = ("the generator replaces some words of text and discriminator finds every replaced word a small network makes "
          "good guesses").split()

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from tiny_finetuning import run_own
 
+from _utils.custom.answers import Answers
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
+from _utils.custom.question_files import read_questions
 from _utils.errors import UserError
-from _utils.tasks.answers import Answers
-from _utils.tasks.custom import load_custom_task
-from _utils.tasks.definition import complete_custom_task
-from _utils.tasks.question_files import read_questions
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.

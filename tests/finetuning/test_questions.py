@@ -11,14 +11,14 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
+from _utils.custom.question_files import read_questions
+from _utils.custom.question_rows import QuestionRows
+from _utils.custom.questions import QuestionOptions
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.runs import Runs, run_path
-from _utils.tasks.custom import load_custom_task
-from _utils.tasks.definition import complete_custom_task
-from _utils.tasks.question_files import read_questions
-from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.synthetic import write_synthetic_questions
 
 CONTEXT = "Alpha beta gamma. Delta  epsilon."

@@ -11,7 +11,7 @@ import pretrain
 from _utils.config import complete
 from _utils.finetuning import quickstart
 from _utils.finetuning.config import complete_finetuning
-from _utils.tasks.sentence_tables import write_sentence_tables
+from _utils.finetuning.sentence_tables import write_sentence_tables
 from _utils.text.damage import OTHER_NUMBER
 from _utils.text.readers import EMBEDDED
 

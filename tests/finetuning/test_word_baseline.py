@@ -7,12 +7,12 @@ import pytest
 from csv_files import write_csv
 from tiny_finetuning import run, run_own
 
+from _utils.custom import word_baseline
+from _utils.custom.kinds import KINDS
+from _utils.custom.word_baseline import sampled_rows, with_word_scores
 from _utils.finetuning.results import format_scores, report
 from _utils.finetuning.runs import Runs
-from _utils.tasks import word_baseline
-from _utils.tasks.base import Task
-from _utils.tasks.kinds import KINDS
-from _utils.tasks.word_baseline import sampled_rows, with_word_scores
+from _utils.tasks.task import Task
 
 TOPICS = {"a": "red blue green".split(), "b": "one two three".split()}
 OWN = {"name": "mine", "train": "train.csv", "dev": "dev.csv"}

@@ -4,9 +4,10 @@ import pytest
 import torch
 from recorded import recorded
 
+from _utils.custom.tag_schemes import in_scheme
+from _utils.custom.tagging import Tagging
+from _utils.custom.words import WordLoss, WordRows
 from _utils.tasks.rows import IGNORED
-from _utils.tasks.tag_schemes import in_scheme
-from _utils.tasks.tagging import Tagging, WordLoss, WordRows
 from _utils.text.vocabulary import from_vocab_file
 
 # Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag

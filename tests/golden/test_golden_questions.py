@@ -8,7 +8,7 @@ import torch
 from recorded import recorded
 
 from _utils.commands.convert_tf import convert, google_name
-from _utils.tasks.answers import (
+from _utils.custom.answers import (
     best_threshold,
     final_text,
     find_answers,
@@ -17,10 +17,10 @@ from _utils.tasks.answers import (
     score_text,
     word_splitter,
 )
-from _utils.tasks.question_files import read_questions
-from _utils.tasks.question_head import QuestionHead, QuestionLoss, candidates
-from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions
+from _utils.custom.question_files import read_questions
+from _utils.custom.question_head import QuestionHead, QuestionLoss, candidates
+from _utils.custom.question_rows import QuestionRows
+from _utils.custom.questions import QuestionOptions
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
 
 NUMBERS, ARRAYS = recorded("official/questions.json"), recorded("official/questions.npz")

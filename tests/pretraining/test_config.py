@@ -7,6 +7,8 @@ from transformers import AutoConfig, AutoModel
 import finetune
 import pretrain
 from _utils.config import MyConfig, complete
+from _utils.custom.definition import KEYS_OF_KINDS
+from _utils.custom.kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.lengths import length_warnings
@@ -15,9 +17,7 @@ from _utils.networks.pretrained import Pretrained
 from _utils.objectives.keys import OF_OBJECTIVES
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import RECIPES
-from _utils.tasks.definition import KEYS_OF_KINDS
 from _utils.tasks.glue import TASKS
-from _utils.tasks.kinds import KINDS
 from pretrain import c
 
 

@@ -11,12 +11,12 @@ import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
+from _utils.custom.question_files import read_questions
+from _utils.custom.question_rows import QuestionRows
+from _utils.custom.questions import QuestionOptions
+from _utils.custom.words import WordRows
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
-from _utils.tasks.question_files import read_questions
-from _utils.tasks.question_rows import QuestionRows
-from _utils.tasks.questions import QuestionOptions
-from _utils.tasks.tagging import WordRows
 from _utils.text import load_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 

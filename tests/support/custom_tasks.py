@@ -2,8 +2,8 @@
 import json
 from pathlib import Path
 
-from _utils.tasks.custom import load_custom_task
-from _utils.tasks.definition import complete_custom_task
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
 
 
 def loaded(train="a.jsonl", name="t", **given):

@@ -27,6 +27,9 @@ from transformers import (
 
 import finetune  # noqa: F401  defines the base case of a task
 from _utils.commands.export_hf import export_hf
+from _utils.custom.kinds import KINDS
+from _utils.custom.questions import QuestionOptions, Questions
+from _utils.custom.tagging import Tagging
 from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.finetuning.model import save_finetuned
@@ -35,10 +38,7 @@ from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import TASKS
-from _utils.tasks.heads import head_options
-from _utils.tasks.kinds import KINDS
-from _utils.tasks.questions import QuestionOptions, Questions
-from _utils.tasks.tagging import Tagging
+from _utils.tasks.predictor import head_options
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)

@@ -14,14 +14,14 @@ from transformers import AutoTokenizer
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.finetuning.model import load
+from _utils.custom.spans import WORDS as WORDS_OF_SPANS
+from _utils.custom.spans import words_in
+from _utils.custom.words import wordpieces
 from _utils.runs.checkpoints import save_pretrained
-from _utils.tasks.spans import WORDS as WORDS_OF_SPANS
-from _utils.tasks.spans import words_in
-from _utils.tasks.tagging import wordpieces
 from _utils.text import text_tokenizer
 from _utils.text.exported_tokenizer import exported_tokenizer, exported_tokenizer_of_words
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens
+from finetune import load
 
 WORDS = ("Anne-Marie O'Neil U.S. re-uses the GENERATOR, which replaces some WORDS of the text Café naïve "
          "[SEP] [MASK] and the discriminator finds each (word) 3.5% of the time 東京タワーへ").split()

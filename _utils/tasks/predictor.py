@@ -1,4 +1,4 @@
-"""Output layers on an encoder. The one of a sentence or pair is in Finetune_GLUE.ipynb: SentencePredictor."""
+"""An output layer on an encoder. That of a sentence or pair is in Finetune_GLUE.ipynb: SentencePredictor."""
 import torch
 from torch import nn
 
@@ -45,18 +45,11 @@ def head_options(settings):
     return {name: settings[name] for name in ("xavier_reinited_outlayer", "freeze", "pooling") if name in settings}
 
 
-class WordPredictor(Predictor):
-    """The linear layer applied to each token, without dropout (F51)."""
-
-    def forward(self, inp_ids, attn_mask, token_type_ids, *inputs):
-        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, L, C). inputs: more arguments of the output layer."""
-        return self.outputs(self.hidden_states(inp_ids, attn_mask, token_type_ids), *inputs)
-
-
 @torch.no_grad()
-def copy_output_layer(layer, head, norm):
-    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`. norm: the LayerNorm whose outputs
-    it reads.
+def copy_output_layer(weight, bias, head, norm):
+    """Make transformers' head (dense, GELU, output layer) compute a linear layer with this weight (C, H) and bias (C,).
+
+    norm: the LayerNorm whose outputs it reads.
 
     Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly, with two
     hidden units per label.
@@ -64,18 +57,18 @@ def copy_output_layer(layer, head, norm):
     output layer removes the shift; this rounds the logits to about 1e-4. Further finetuning in transformers trains this
     larger head.
     """
-    n = layer.out_features
+    n, n_inputs = weight.shape
     for parameter in head.parameters():
         parameter.zero_()
-    if 2 * n > layer.in_features:
+    if 2 * n > n_inputs:
         # |x| of a LayerNorm is at most the rest
-        shift = 6 + layer.in_features ** .5 * norm.weight.abs() + norm.bias.abs()
+        shift = 6 + n_inputs ** .5 * norm.weight.abs() + norm.bias.abs()
         head.dense.weight.fill_diagonal_(1)
         head.dense.bias.copy_(shift)
-        head.out_proj.weight.copy_(layer.weight)
-        head.out_proj.bias.copy_(layer.bias.double() - layer.weight.double() @ shift.double())
+        head.out_proj.weight.copy_(weight)
+        head.out_proj.bias.copy_(bias.double() - weight.double() @ shift.double())
         return
-    head.dense.weight[:2 * n] = torch.cat([layer.weight, -layer.weight])
+    head.dense.weight[:2 * n] = torch.cat([weight, -weight])
     head.out_proj.weight.fill_diagonal_(1)
     head.out_proj.weight[:, n:].fill_diagonal_(-1)
-    head.out_proj.bias.copy_(layer.bias)
+    head.out_proj.bias.copy_(bias)

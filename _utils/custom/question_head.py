@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from _utils.tasks.heads import WordPredictor
+from _utils.custom.words import WordPredictor
 
 
 class QuestionHead(nn.Module):

@@ -15,7 +15,7 @@ from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.names import check_file
-from _utils.tasks.description import GLUE_TEST_FILES
+from _utils.tasks.names import GLUE_TEST_FILES
 
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 TEXTS_ADVICE = ("In .txt, .conll and .bio files a line has a word and its tag, and an empty line ends each sentence. "
@@ -65,7 +65,7 @@ class QuestionOptions:
 
 _Questions = Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
     f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]
-_Choices = list_of(_Column, "the column of lists of the choices, or a list of columns with one each")
+_Choices = list_of(_Column, "the list of the columns of the choices")
 _Scheme = Literal["iob2", "bioes"]
 _Threshold = number("a number between 0 and 1", gt=0, lt=1) | Literal["best"]
 # {kind of task: {key that not all kinds have: type}}
@@ -76,7 +76,7 @@ KEYS_OF_KINDS = {
     "spans": {"scheme": _Scheme},
     "multilabel": {"threshold": _Threshold},
     "questions": {"questions": _Questions},
-    "choices": {"choices": _Choices, "first_choice": Literal[0, 1, "A", "a", "text"]},
+    "choices": {"choices": _Choices, "first_choice": Literal[0, 1, "A", "a"]},
 }
 _TAKEN = {*GLUE_TEST_FILES,
           *(Path(file).stem.lower() for files in GLUE_TEST_FILES.values() for file in files.values())}

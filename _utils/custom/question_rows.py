@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import models
 
+from _utils.custom.question_files import are_words, words_of
 from _utils.errors import UserError
-from _utils.tasks.question_files import are_words, words_of
 from _utils.tasks.rows import EncodedRows, Window
 from _utils.text.special_tokens import text_tokenizer
 

@@ -1,12 +1,19 @@
-"""Character spans of annotation tools, such as [[0, 4, "PER"]], as tags of words, and tags of words as spans."""
-from typing import Annotated, NamedTuple
+"""Character spans of annotation tools, such as [[0, 4, "PER"]]: tagging that reads them as tags of words, and writes
+tags as spans.
+"""
+import json
+from typing import Annotated, ClassVar, NamedTuple
 
 import pandas as pd
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from tokenizers import Regex, pre_tokenizers
 
+from _utils.custom.tag_schemes import entities
+from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagLoading, TagReading
 from _utils.errors import UserError
-from _utils.tasks.tag_schemes import entities
+from _utils.tasks.parts import Reading, with_texts
+from _utils.tasks.tables import write_rows
+from _utils.tasks.task import kind_of_task
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
 # is one.
@@ -61,13 +68,6 @@ def _as_dictionary(item):
 
 
 _ITEMS = TypeAdapter(list[Annotated[_Item, BeforeValidator(_as_dictionary)]])
-
-
-def is_nested(cell):
-    """Whether a cell is a dictionary, or a list of lists or dictionaries: neither a label nor a list of labels."""
-    if isinstance(cell, list):
-        return any(isinstance(item, list | tuple | dict) for item in cell)
-    return isinstance(cell, dict)
 
 
 def tags_of_spans(text, spans):
@@ -133,3 +133,58 @@ def _with_tags(table, text, label):
                         "from 0, or {'start': 0, 'end': 4, 'label': 'label'}.")
     rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).reindex(rows.index)
     return table._replace(rows=rows, problems=problems), tagged
+
+
+def _words_of(text):
+    return [word for word, *_ in words_in(text)]
+
+
+class SpanLoading(TagLoading):
+    """Character spans become tags."""
+    empty_is_label = True
+
+    def labels(self, tables, texts, columns):
+        self.notices += spans_to_tags(tables, *texts, *columns)
+        return super().labels(tables, texts, columns)
+
+    def mismatches(self, table, text, label):
+        return {}
+
+
+class SpanReading(TagReading):
+    """The text of a row is a string."""
+    words_of = staticmethod(_words_of)
+    text = Reading.text
+
+
+class SpanHead(TagHead):
+    """As for words, which are those of the spans."""
+    word_splitter = WORDS
+
+
+class SpanFiles(TagFiles):
+    """The spans of each text, [start, end, label]."""
+
+    def write(self, path, rows, decisions):
+        """Write a line with the spans of each text as JSON; arguments as for `Files.write`."""
+        spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        write_rows(path, [json.dumps(of_text, ensure_ascii=False) for of_text in spans])
+
+    def predictions(self, outputs, rows):
+        tags = super().predictions(outputs, rows)
+        return tags._replace(labels=list(map(spans_of_tags, rows["text"][:], tags.labels)))
+
+    def lines(self, texts, predictions):
+        """(header, a line for each text: its spans as JSON, and the text)."""
+        return with_texts(["spans"], ([json.dumps(spans, ensure_ascii=False)] for spans in predictions.labels), texts)
+
+
+@kind_of_task
+class Spans(Tagging):
+    """A task on character spans: tagging with other labels in files."""
+    kind: ClassVar[str] = "spans"
+    Loading: ClassVar[type] = SpanLoading
+    Reading: ClassVar[type] = SpanReading
+    Head: ClassVar[type] = SpanHead
+    Files: ClassVar[type] = SpanFiles
+    suffix: ClassVar[str] = ".tsv"

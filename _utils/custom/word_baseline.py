@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from _utils.tasks.question_files import SCRIPTS_WITHOUT_SPACES
+from _utils.custom.question_files import SCRIPTS_WITHOUT_SPACES
 from _utils.tasks.rows import training_rows
 
 # Larger tables are sampled, so that it takes at most about ten seconds of one core.
@@ -17,22 +17,14 @@ _MAX_FEATURES, _MAX_WEIGHTS = 50_000, 500_000
 _WORDS = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]|[^\\W{SCRIPTS_WITHOUT_SPACES}]+")
 
 
-def has_word_baseline(task):
-    """Whether the texts of a Task have classes, one each. GLUE's tasks are compared with published results instead."""
-    return task.one_class and task.reports_classes
+def word_scores(task, splits, settings, evaluated):
+    """{split: {metric: value}} of the baseline on the splits in `evaluated`; {} if the training texts have no two
+    classes or no words.
 
-
-def with_word_scores(evaluations, task, splits, settings):
-    """{split: `Task.evaluation`} with {metric: value} of the baseline as "words".
-
-    Without these for a kind of task that has no such baseline, and if the training texts have no two classes or no
-    words.
     splits: {name: Dataset}.   settings: of the run; "rows" limits the training rows.
     """
-    if not has_word_baseline(task) or not (model := _fitted(task, splits["train"], settings["rows"])):
-        return evaluations
-    return {split: evaluation | {"words": _score(model, task, splits[split])}
-            for split, evaluation in evaluations.items()}
+    model = _fitted(task, splits["train"], settings["rows"])
+    return {split: _score(model, task, splits[split]) for split in evaluated if model}
 
 
 def sampled_rows(task, rows):
@@ -80,7 +72,7 @@ def _features(texts):
 
 
 def _score(model, task, rows):
-    """`Task.score` of the fitted pipeline. Classes without a training row have the probability 0."""
+    """`Scores.score` of the fitted pipeline. Classes without a training row have the probability 0."""
     probabilities = np.zeros((len(rows), len(task.labels)))
     probabilities[:, model[-1].classes_] = model.predict_proba(_texts(task, rows[:]))
-    return task.score(probabilities, rows["label"][:])
+    return task.scores.score(probabilities, rows["label"][:])

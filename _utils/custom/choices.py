@@ -1,0 +1,180 @@
+"""Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
+import string
+from typing import ClassVar
+
+import datasets
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import AutoModelForMultipleChoice
+
+from _utils.custom.cells import without_fraction
+from _utils.custom.loading import Loading, labels_by_split
+from _utils.custom.task import ClassReading, CustomTask
+from _utils.errors import UserError
+from _utils.tasks.parts import Head, Scores
+from _utils.tasks.predictor import copy_output_layer
+from _utils.tasks.rows import EncodedRows
+from _utils.tasks.tables import shortened
+from _utils.tasks.task import Task, kind_of_task
+
+_PAIR = Task("pair", "pair", ("text", "choice"))
+_MEANING = {0: "positions from 0", 1: "positions from 1", "A": "letters", "a": "letters"}
+
+
+class ChoiceLoading(Loading):
+    """One or two columns of texts, the columns of the choices, and the position of the right one."""
+    unused = ("positive", "class_weights")
+
+    def columns(self, tables):
+        """As `Loading.columns`, with those of the choices after those of the texts."""
+        choices = self.definition["choices"] or ()
+        if len(choices) < 2:
+            raise UserError(f"The task {self.name!r} needs 'choices': the list of the columns of the choices, at least "
+                            "two.")
+        texts, label = super().columns(tables)
+        return [*texts, *choices], label
+
+    def labels(self, tables, texts, columns):
+        [label] = columns
+        return label, labels_by_split(tables, label)
+
+    def fields(self, labels):
+        """The labels are the positions of the choices from 0 or 1, or letters. UserError if that is ambiguous."""
+        spellings = _spellings(len(self.definition["choices"]))
+        first = self.definition["first_choice"]
+        if first is None:
+            known = pd.concat([of_split for split, of_split in labels.items() if split != "test"])
+            first = self.first_choice(known.map(without_fraction), spellings)
+        return {"labels": spellings[first]}
+
+    def first_choice(self, labels, spellings):
+        """The label of the first choice, by which most labels, a Series, are choices.
+
+        UserError if it is not the only one, unless all of them mean the same.
+        """
+        found = {first: labels.map({name: i for i, name in enumerate(names)}) for first, names in spellings.items()}
+        n_found = {first: positions.notna().sum() for first, positions in found.items()}
+        best = [first for first, n in n_found.items() if n == max(n_found.values())]
+        others = [first for first in best if not found[first].equals(found[best[0]])]
+        if others and n_found[best[0]]:
+            readings = [best[0], *others]
+            raise UserError(f"{self.definition['train']}: the labels {shortened(sorted(labels.unique()))} of "
+                            f"{len(self.definition['choices'])} choices may be "
+                            f"{' or '.join(map(_MEANING.get, readings))}. Set 'first_choice' of the task "
+                            f"{self.name!r} to {' or '.join(map(repr, readings))}.")
+        return best[0]
+
+    def text_names(self, columns):
+        return tuple(f"text{i}" for i in range(1, len(columns) + 1))
+
+    def describe(self, task):
+        return f"{len(task.labels)} choices, labelled {shortened(task.labels)}; metrics {', '.join(task.metrics)}"
+
+    def label_notices(self, task, labelled):
+        return []
+
+    def baseline(self, task, splits):
+        return None
+
+
+class ChoiceReading(ClassReading):
+    """One or two texts, and the choices."""
+
+    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+        """ChoiceRows of a Dataset. Each choice is encoded as a pair with the text; of two texts, the second one begins
+        the choice.
+        """
+        n, columns = len(self.task.labels), [rows[name][:] for name in self.task.texts]
+        first, *begins = columns[:-n]
+        begins = [f"{text} " for text in begins[0]] if begins else [""] * len(rows)
+        pairs = {"text": np.repeat(np.array(first, dtype=object), n).tolist(),
+                 "choice": [begin + choice for begin, *choices in zip(begins, *columns[-n:]) for choice in choices],
+                 "label": [-1] * n * len(rows)}
+        pairs, length = datasets.Dataset.from_dict(pairs), {"max_length": settings["max_length"]}
+        of_pairs = encode(_PAIR, pairs, hf_tokenizer, length)
+        return ChoiceRows(of_pairs, n, rows["label"][:])
+
+
+class ChoiceHead(Head):
+    """An output layer on [CLS] with a score for each choice."""
+    keys = ("pooling",)
+    output_names = ("score",)
+    transformers_class = AutoModelForMultipleChoice
+
+    def loss(self):
+        """The mean over the batch of the cross-entropy over the choices of a row."""
+        return ChoiceLoss(len(self.task.labels))
+
+    def outputs(self, rows, logits):
+        """Probabilities (N, C)."""
+        return logits.view(-1, len(self.task.labels)).softmax(-1)
+
+    def why_not_exported(self, settings, family):
+        if family != "electra":
+            return f"a finetuned {family} model for choices"
+        return super().why_not_exported(settings, family)
+
+    def set_head(self, network, weights):
+        head = nn.Module()
+        head.dense, head.out_proj = network.sequence_summary.summary, network.classifier
+        norm = network.base_model.encoder.layer[-1].output.LayerNorm
+        copy_output_layer(weights["weight"], weights["bias"], head, norm)
+
+
+class ChoiceScores(Scores):
+    """Positions, which are not classes."""
+    functions = {"accuracy": Scores.functions["accuracy"]}
+
+
+@kind_of_task
+class Choices(CustomTask):
+    """A task whose rows have one or two texts, C choices, and the right one as label.
+
+    labels: the positions of the choices, as the files spell them.
+    """
+    kind: ClassVar[str] = "choices"
+    Loading: ClassVar[type] = ChoiceLoading
+    Reading: ClassVar[type] = ChoiceReading
+    Head: ClassVar[type] = ChoiceHead
+    Scores: ClassVar[type] = ChoiceScores
+
+
+def _spellings(n):
+    """{label of the first choice: labels of n choices}."""
+    positions = {first: tuple(map(str, range(first, first + n))) for first in (0, 1)}
+    return positions | {letters[0]: tuple(letters[:n]) for letters in (string.ascii_uppercase, string.ascii_lowercase)}
+
+
+class ChoiceRows(EncodedRows):
+    """Encoded pairs of a text and each of its choices. An item is a text: its batch has C rows for each.
+
+    pairs: EncodedRows, C for each text.   labels: the position of the right choice of each text.
+    """
+
+    def __init__(self, pairs, n_choices, labels):
+        self.pairs, self.n_choices, self.labels = pairs, n_choices, torch.tensor(labels)
+        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, [1] * len(labels)
+        self.lengths = pairs.lengths.reshape(-1, n_choices).max(1)
+
+    def batch(self, rows, multiple=1):
+        """(inp_ids, attn_mask, token_type_ids, labels) of these texts: three times (B * C, L), and (B,)."""
+        *inputs, _ = self.pairs.batch(self.positions(rows), multiple)
+        return *inputs, self.labels[rows]
+
+    def positions(self, rows):
+        return (np.array(rows)[:, None] * self.n_choices + np.arange(self.n_choices)).ravel()
+
+
+class ChoiceLoss(nn.Module):
+    """Cross-entropy over the choices of each text."""
+
+    def __init__(self, n_choices):
+        super().__init__()
+        self.n_choices = n_choices
+
+    def forward(self, scores, labels):
+        """scores (B * C,), labels (B,) -> ()."""
+        return F.cross_entropy(scores.view(-1, self.n_choices), labels)

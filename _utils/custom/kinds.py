@@ -1,0 +1,106 @@
+"""The kinds of custom tasks, and which of them a table has."""
+import re
+
+from pydantic import TypeAdapter
+
+from _utils.custom.cells import LOCAL_NUMBER, is_nested, labels_in, numbers_in
+from _utils.custom.choices import Choices
+from _utils.custom.definition import KEYS_OF_KINDS, files_of, is_conll
+from _utils.custom.multilabel import MultiLabel
+from _utils.custom.questions import Questions
+from _utils.custom.regression import CustomRegression
+from _utils.custom.spans import Spans
+from _utils.custom.tagging import Tagging
+from _utils.custom.task import Classification
+from _utils.errors import UserError
+from _utils.tasks.tables import as_label
+
+# as 'kind' of a custom task names them
+KINDS = {kind.kind: kind for kind in (
+    Classification, CustomRegression, Tagging, Spans, MultiLabel, Questions, Choices)}
+_QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
+FEW = .05  # share of the rows that may not decide on the kind by themselves
+
+
+def task_of_data(data):
+    """The Task of which `CustomTask.as_data` returned the data. ValueError for invalid data."""
+    fields = {**TypeAdapter(dict).validate_python(data)}
+    kind = KINDS.get(str(fields.pop("kind", None)))
+    return TypeAdapter(kind).validate_python(fields)  # no value is valid for kind=None
+
+
+def load_custom_task(definition):
+    """TaskData of a custom task.
+
+    definition: from `complete_custom_task`. Raises UserError for missing files and as `Loading.load`.
+    """
+    definition = dict(definition)
+    files = files_of(definition)
+    kind, reason = KINDS.get(definition["kind"]), ""
+    read_file = (kind or Classification).Loading.read_file
+    tables = {split: read_file(path) for split, path in files.items()}
+    if kind is None:
+        name, reason = kind_of(tables, definition)
+        kind = KINDS[name]
+    loading = kind.Loading(kind, definition, reason)
+    of_others = {key for keys in KEYS_OF_KINDS.values() for key in keys} - KEYS_OF_KINDS[kind.kind].keys()
+    if unused := [key for key in (*sorted(of_others), *loading.unused) if definition[key] is not None]:
+        raise UserError(f"{unused[0]!r} does not apply to the kind {kind.kind!r}. Leave it out of the task "
+                        f"{definition['name']!r}, or set 'kind' to another one.")
+    return loading.load(tables)
+
+
+def kind_of(tables, definition):
+    """(kind that follows from the training labels, why).
+
+    CoNLL columns are tags, numbers are scores if some have a fraction, and anything else is a class. If less than a
+    tenth of the labels are not numbers, their rows are malformed. UserError for labels that may be of another kind, and
+    if the kind depends on at most one row in twenty.
+    """
+    if is_conll(definition["train"]):
+        return "tagging", ""
+    table = tables["train"]
+    _check_for_questions(table)
+    _, columns = Classification.Loading(Classification, definition).columns(tables)
+    if len(columns) > 1:
+        raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
+                        "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
+    labels = labels_in(table, columns[0])
+    _check_labels(table, labels, definition["separator"])
+    numbers = numbers_in(labels.map(as_label))
+    has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)
+    if not has_fraction.any():
+        return "classification", ""
+    n, place = has_fraction.sum(), has_fraction.idxmax()
+    reason = f"{n:,} of {len(labels):,} labels have a fraction, such as {labels[place]!r:.60} in {place}"
+    if has_fraction.mean() <= FEW:
+        raise UserError(f"{table.source}: {reason}, which would make the task regression. Set 'kind' to 'regression' "
+                        "or 'classification', or correct these rows.")
+    return "regression", "" if has_fraction.all() else f" because {reason} ('kind' overrides it)"
+
+
+def _check_for_questions(table):
+    """UserError if a Table has keys of questions, as columns or in lists and dictionaries of its first rows."""
+    nested = [cell for cell in table.rows[:100].to_numpy().ravel() if isinstance(cell, list | dict)]
+    if _QUESTIONS.search(str([dict.fromkeys(table.rows), *nested])):
+        raise UserError(f"{table.source}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' "
+                        "of the task, and leave 'text' and 'label' out.")
+
+
+def _check_labels(table, labels, separator):
+    """UserError for labels, a Series, that may be of several kinds."""
+    strings = labels.map(as_label)
+    is_number = numbers_in(strings).notna()
+    is_local = strings.str.fullmatch(LOCAL_NUMBER) & ((strings.str.fullmatch(LOCAL_NUMBER) | is_number).mean() > .9)
+    for is_reason, what, kinds in (
+            (labels.map(is_nested), "are character spans", "'spans'"),
+            (labels.map(lambda cell: isinstance(cell, list)), "are lists",
+             "'tagging' if they are the tags of the words of a text, or to 'multilabel'"),
+            (strings.str.contains(separator, regex=False), f"contain {separator!r}",
+             "'multilabel' if it separates several labels of a text, or 'classification'"),
+            (is_local, "may be numbers with a decimal comma or with separators of thousands",
+             "'regression' (which reads decimal commas), 'classification', or 'multilabel' (with 'separator': ',')")):
+        if (is_reason := is_reason.astype(bool)).any():
+            place = is_reason.idxmax()
+            raise UserError(f"{table.source}: {is_reason.sum():,} of {len(labels):,} labels {what}, such as "
+                            f"{labels[place]!r:.60} in {place}. Set 'kind' to {kinds}, or correct these rows.")

@@ -1,0 +1,238 @@
+"""Any number of labels for each sentence or pair."""
+import json
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal
+
+import datasets
+import numpy as np
+import pandas as pd
+from pydantic import TypeAdapter
+from sklearn.metrics import f1_score
+from torch import nn
+from typing_extensions import TypedDict
+
+from _utils.custom.cells import ids_of_lists
+from _utils.custom.definition import SEPARATOR
+from _utils.custom.loading import Loading, labels_by_split
+from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.errors import UserError
+from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.tables import as_label, malformed, shortened
+from _utils.tasks.task import kind_of_task
+
+_LISTS = "(labels)"  # column for the list of the labels of a row
+
+
+class _OfRun(TypedDict):
+    """What the record of a run has for a threshold that is chosen: {split: threshold}."""
+    thresholds: TypedDict("_Thresholds", {"validation": float})
+
+
+class MultiLabelLoading(Loading):
+    """The labels of each row: a list, a string with separators, or columns of 1 and 0."""
+    has_label_columns = True
+    empty_is_label = True
+
+    def labels(self, tables, texts, columns):
+        """As `Loading.labels`; the labels of each row become a list, in one more column."""
+        separator = self.definition["separator"]
+        tables |= {split: _with_lists(table, columns, separator) for split, table in tables.items()}
+        return _LISTS, labels_by_split(tables, _LISTS)
+
+    def fields(self, labels):
+        threshold = self.definition["threshold"]
+        fields = self.class_fields(self.class_names(labels["train"]))
+        return fields | ({"threshold": threshold} if threshold else {})
+
+    def balanced_weights(self, task, labels):
+        """The weight of the rows with each label: as much as those without it. Each label counts as having a row, and
+        as missing in one.
+        """
+        n = task.scores.targets(labels).sum(0)
+        return tuple(((len(labels) - n).clip(1) / n.clip(1)).tolist())
+
+    def strata(self, labels):
+        """The rarest label of each row."""
+        labels = pd.Series(labels)
+        counts = labels.explode().value_counts()
+        return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
+
+    def hints(self, task):
+        return ""
+
+    def describe(self, task):
+        threshold = "chosen on the dev set" if task.threshold == "best" else task.threshold
+        return f"{super().describe(task)}; threshold {threshold}"
+
+    def baseline(self, task, splits):
+        return None
+
+
+class MultiLabelReading(ClassReading):
+    """Texts and lists of labels."""
+    unlabelled = []
+
+    @property
+    def label(self):
+        """Column of the labels: a list of the ids of their classes."""
+        return Column(lambda cells: ids_of_lists(cells, self.label_ids),
+                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
+
+
+class MultiLabelHead(ClassHead):
+    """A logit for each label, which is an independent yes or no."""
+    problem_type = "multi_label_classification"
+
+    def loss(self):
+        """The mean over the batch and the labels of the binary cross-entropy."""
+        return nn.BCEWithLogitsLoss(pos_weight=self.loss_weight())
+
+    def outputs(self, rows, logits):
+        """The probability of each label (N, C)."""
+        return rows.mean(logits.sigmoid())
+
+    def exported(self, hf_tokenizer, settings):
+        hf_tokenizer, values = super().exported(hf_tokenizer, settings)
+        return hf_tokenizer, values | {"threshold": self.task.scores.threshold}
+
+
+class MultiLabelScores(ClassScores):
+    """A label applies if its probability is at least the threshold."""
+    functions = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
+                 "macro_f1": partial(f1_score, average="macro", zero_division=0)}
+
+    @property
+    def threshold(self):
+        """The threshold as a number. UserError if a run has to choose it."""
+        threshold = self.task.chosen if self.task.threshold == "best" else self.task.threshold
+        if threshold is None:
+            raise UserError(f"The threshold of the task {self.task.name!r} is that of a run. Take the task from a "
+                            "model: load(...).task.")
+        return threshold
+
+    def decide(self, outputs):
+        """Whether each label applies, (N, C)."""
+        return outputs >= self.threshold
+
+    def targets(self, labels):
+        """(N, C) with 1 for each label that applies."""
+        return np.array([[i in of_text for i in range(len(self.task.labels))] for of_text in labels], np.float32)
+
+    def constant(self, labels):
+        """The labels of half the rows of the set, or the most frequent one."""
+        shares = self.targets(labels).mean(0)
+        return np.tile(shares >= min(.5, shares.max()), (len(labels), 1)).astype(float)
+
+    def confusion(self, outputs, labels):
+        return []
+
+    def evaluate(self, outputs, labels):
+        """As `ClassScores.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
+        it.
+        """
+        task, outputs = self.task, np.asarray(outputs)
+        is_chosen = task.threshold == "best"
+        if is_chosen and task.chosen is None:
+            task = replace(task, chosen=self.best_threshold(outputs, labels))
+        threshold = task.scores.threshold
+        remark = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
+        return {**super(MultiLabelScores, task.scores).evaluate(outputs, labels), "thresholds": threshold,
+                "remarks": remark}
+
+    def best_threshold(self, outputs, labels):
+        """The threshold, in hundredths, with the best first metric on a dev set; of equal ones the nearest to 0.5."""
+        targets, metric = self.targets(labels), self.functions[self.task.metrics[0]]
+        thresholds = sorted((i / 100 for i in range(1, 100)), key=lambda threshold: abs(threshold - .5))
+        return max(thresholds, key=lambda threshold: metric(targets, outputs >= threshold))
+
+
+class MultiLabelFiles(Files):
+    """The labels of each text as one string."""
+
+    def named(self, decisions):
+        """The labels of each decision."""
+        return [[self.task.labels[i] for i in np.flatnonzero(row)] for row in decisions]
+
+    def written(self, decisions):
+        return [joined(labels, self.task.labels) for labels in self.named(decisions)]
+
+    def predictions(self, outputs, rows):
+        return Predictions(self.named(self.task.scores.decide(outputs)), outputs)
+
+    def lines(self, texts, predictions):
+        labels = [joined(labels, self.task.labels) for labels in predictions.labels]
+        return super().lines(texts, predictions._replace(labels=labels))
+
+
+@kind_of_task
+class MultiLabel(Classification):
+    """A task with several labels of a text.
+
+    threshold: the probability from which a label applies; "best": each run chooses the one with the best first metric
+    on its dev set.   chosen: that of a run.
+    """
+    kind: ClassVar[str] = "multilabel"
+    Loading: ClassVar[type] = MultiLabelLoading
+    Reading: ClassVar[type] = MultiLabelReading
+    Head: ClassVar[type] = MultiLabelHead
+    Scores: ClassVar[type] = MultiLabelScores
+    Files: ClassVar[type] = MultiLabelFiles
+    unsaved: ClassVar[frozenset] = Classification.unsaved | {"chosen"}
+
+    threshold: float | Literal["best"] = .5
+    chosen: float | None = None
+
+    def of_runs(self, records):
+        if self.threshold != "best" or not records:
+            return self
+        of_each = TypeAdapter(list[_OfRun]).validate_python(records)
+        return replace(self, chosen=float(np.mean([record["thresholds"]["validation"] for record in of_each])))
+
+
+def joined(labels, names):
+    """Several labels of a text as one string: with "|" between them, or as a JSON list if that is part of a name.
+
+    names: of all labels of the task.
+    """
+    if any(SEPARATOR in name for name in names):
+        return json.dumps(labels, ensure_ascii=False)
+    return SEPARATOR.join(labels)
+
+
+def _with_lists(table, columns, separator):
+    """The Table with the labels of each row as a list in one more column.
+
+    They are in a list, a string with separators, or columns of 1 and 0.
+    """
+    if len(columns) == 1:
+        lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
+        repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
+        if len(repeated):
+            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat one "
+                            f"({malformed(repeated.index, len(lists))}). If they are 1 and 0 for each label, write the "
+                            "names of the labels instead, or a column for each label.")
+    else:
+        marks = table.rows[columns].map(_mark)
+        unknown = marks[marks.isna().any(axis=1)].isna()
+        if len(unknown):
+            place, column = unknown.index[0], unknown.columns[unknown.iloc[0]][0]
+            raise UserError(f"{table.source}, {place}: the column {column!r} contains "
+                            f"{table.rows.loc[place, column]!r:.60} ({malformed(unknown.index, len(marks))}). With "
+                            "several columns of labels, each cell is 1 or 0 (or True, False, yes or no).")
+        lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
+    return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
+
+
+def _labels_in_cell(separator, cell):
+    """The labels in a cell: a list, or a string with separators."""
+    if isinstance(cell, list):
+        return [*filter(None, map(as_label, cell))]
+    return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
+
+
+def _mark(cell):
+    """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
+    text = str(cell).strip().lower()
+    number = {"": 0, "false": 0, "no": 0, "true": 1, "yes": 1}.get(text, pd.to_numeric(text, errors="coerce"))
+    return number if number in (0, 1) else None

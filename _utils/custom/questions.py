@@ -1,0 +1,153 @@
+"""Question answering as in Google's code (F52-F80)."""
+import json
+from dataclasses import field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from transformers import AutoModelForQuestionAnswering
+
+from _utils.custom.answers import Answers, ensemble, find_answers, score_answers
+from _utils.custom.definition import QuestionOptions
+from _utils.custom.loading import Loading
+from _utils.custom.question_files import check_evaluated, read_questions, without_unusable
+from _utils.custom.question_head import QuestionLoss, QuestionPredictor
+from _utils.custom.question_rows import QuestionRows
+from _utils.custom.splits import split_rows
+from _utils.custom.task import CustomTask
+from _utils.errors import UserError
+from _utils.runs.checkpoints import write_text_atomically
+from _utils.tasks.parts import Files, Head, Reading, Scores
+from _utils.tasks.predictor import head_options
+from _utils.tasks.tables import TaskData
+from _utils.tasks.task import kind_of_task
+
+
+class QuestionLoading(Loading):
+    """Files in the format of SQuAD or MRQA, or tables with a row for each question."""
+    unused = ("text", "label", "groups", "positive", "class_weights")
+    read_file = staticmethod(read_questions)
+
+    def load(self, tables):
+        """As `Loading.load`; tables: {split: Dataset of `read_questions`}. Questions whose answer is not found are not
+        used for training (F54).
+        """
+        definition, splits = self.definition, dict(tables)
+        options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
+                                     **(definition["questions"] or {})})
+        splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
+        task = self.kind(**self.common_fields(tables), texts=("question", "context"), questions=options, epochs=2)
+        if "validation" not in splits:
+            splits |= split_rows(splits["train"], [0] * len(splits["train"]), definition["dev"])
+        n_unanswerable = "some" if options.has_unanswerable else "none"
+        notices = [f"questions, {n_unanswerable} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
+        files = {"validation": definition["dev"], "test": definition["test"]}
+        evaluated = sorted(files.keys() & tables.keys(), reverse=True)
+        notices += check_evaluated(splits, options, {split: files[split] for split in evaluated})
+        is_labelled = "test" in splits and any(splits["test"]["label"])
+        return TaskData(task, splits, {}, notices, task if is_labelled else None)
+
+    def applicable_metrics(self, labels):
+        return [*self.kind.Scores.functions]
+
+
+class QuestionReading(Reading):
+    """A question, its text, and as label the list of the true answers."""
+
+    @property
+    def text(self):
+        raise UserError(f"{self.task.name!r} answers questions about texts, which needs files of another format. Set "
+                        "its 'test' to a file in the format of SQuAD, and run python finetune.py with "
+                        "do_finetune=False.")
+
+    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+        """QuestionRows of a Dataset."""
+        return QuestionRows(rows, hf_tokenizer, settings["max_length"], self.task.questions)
+
+
+class QuestionTaskHead(Head):
+    """The output layers of question_head.py."""
+    keys = ()
+    output_names = ("start", "end")
+    transformers_class = AutoModelForQuestionAnswering
+
+    def network(self, pretrained, settings, sentence_predictor):
+        encoder = pretrained.encoder()
+        return QuestionPredictor(encoder, encoder.config.hidden_size, self.task.questions, **head_options(settings))
+
+    def loss(self):
+        return QuestionLoss(self.task.questions)
+
+    def outputs(self, rows, logits):
+        """The Answers to each question."""
+        return find_answers(rows, logits)
+
+    def why_not_exported(self, settings, family):
+        options = self.task.questions
+        is_linear = not (options.joint or options.answerability)
+        return None if is_linear else "questions without {'joint': False, 'answerability': False}"
+
+    def set_head(self, network, weights):
+        for name, value in network.qa_outputs.named_parameters():
+            value.data.copy_(torch.cat([weights[f"start.{name}"], weights[f"end.{name}"]]))
+
+    def exported(self, hf_tokenizer, settings):
+        """As `Head.exported`, with the options of the lines in docs/checkpoints.md; na_threshold: None if all questions
+        have an answer.
+        """
+        hf_tokenizer, _ = super().exported(hf_tokenizer, settings)
+        options, names = self.task.questions, ("doc_stride", "max_query_length", "max_answer_length", "beam")
+        threshold = options.na_threshold if options.has_unanswerable else None
+        return hf_tokenizer, {name: getattr(options, name) for name in names} | {"na_threshold": threshold}
+
+
+class QuestionScores(Scores):
+    """Answers, scored as by the official scripts."""
+    functions = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
+
+    def average(self, outputs):
+        return ensemble(outputs)
+
+    def decide(self, outputs):
+        return outputs
+
+    def evaluate(self, outputs, labels):
+        """As `Scores.evaluate`; the baseline declares all questions unanswerable."""
+        options, metrics = self.task.questions, self.task.metrics
+        scores, text = score_answers(outputs, labels, options), None
+        baseline = score_answers([Answers({"": 1.}, np.inf)] * len(labels), labels, options)
+        if options.has_unanswerable and scores["best_f1"] - scores["f1"] > 1e-6:
+            threshold, f1 = scores["best_f1_threshold"], 100 * scores["best_f1"]
+            text = f"with na_threshold={threshold:.4g}, F1 on this set would be {f1:.2f}"
+        return {"scores": {metric: scores[metric] for metric in metrics},
+                "baselines": {metric: baseline[metric] for metric in metrics}, "notices": text}
+
+
+class QuestionFiles(Files):
+    """The answer to each question, by its id."""
+
+    def write(self, path, rows, decisions):
+        """Write the JSON that the official scripts read, and beside it n_best/ and null_odds/.
+
+        An answer is "" where the null odds exceed the threshold.
+
+        rows, decisions: as for `Files.write`; the latter are Answers.
+        """
+        texts = ["" if one.null_odds > self.task.questions.threshold else one.text for one in decisions]
+        for folder, values in ("", texts), *zip(Answers._fields, zip(*decisions)):
+            answers = json.dumps(dict(zip(rows["id"][:], values)), ensure_ascii=False)
+            write_text_atomically(path.parent / folder / path.name, answers)
+
+
+@kind_of_task
+class Questions(CustomTask):
+    """Questions about texts, whose answers are parts of them. questions: their QuestionOptions."""
+    kind: ClassVar[str] = "questions"
+    Loading: ClassVar[type] = QuestionLoading
+    Reading: ClassVar[type] = QuestionReading
+    Head: ClassVar[type] = QuestionTaskHead
+    Scores: ClassVar[type] = QuestionScores
+    Files: ClassVar[type] = QuestionFiles
+    suffix: ClassVar[str] = ".json"
+
+    questions: QuestionOptions = field(kw_only=True)

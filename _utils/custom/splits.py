@@ -1,0 +1,60 @@
+"""The dev set of a custom task, and what its sets contain."""
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import GroupShuffleSplit
+
+from _utils.errors import as_user_error
+from _utils.tasks.tables import shortened
+
+MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
+
+
+def split_rows(rows, classes, share):
+    """{"train", "validation"}: a share of the rows of each class becomes the dev set, drawn with a fixed seed.
+
+    classes: of the rows of the Dataset. Of a class with several rows, both sets have at least one.
+    If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is
+    the one whose dev set is closest to that share of each class.
+    """
+    classes = pd.Series(classes)
+    if "group" in rows.column_names:
+        is_dev = _split_groups(classes, rows["group"][:], share)
+    else:
+        order = np.random.default_rng(0).permutation(len(rows))
+        rank, sizes = (classes[order].groupby(classes).transform(how).sort_index() for how in ("cumcount", "size"))
+        is_dev = rank < (share * sizes).round().clip(1).clip(upper=sizes - 1)
+    return {"train": rows.select(np.flatnonzero(~is_dev)), "validation": rows.select(np.flatnonzero(is_dev))}
+
+
+def _split_groups(classes, groups, share):
+    """Whether each row is in the dev set, of which a group has all rows or none."""
+    divisions = GroupShuffleSplit(100, test_size=share, random_state=0).split(classes, groups=groups)
+    wanted = share * classes.value_counts()
+    with as_user_error(f"Cannot take a dev set of {share} of the rows from {len(set(groups)):,} 'groups' (of "
+                       "questions: texts). Use more groups, or set 'dev' to a file or another share.", ValueError):
+        _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
+    return classes.index.isin(dev)
+
+
+def shared_texts(splits, task):
+    """A warning for each set with labels whose texts are also in the training set."""
+    texts = {split: list(map(str, zip(*(rows[name][:] for name in task.texts)))) for split, rows in splits.items()}
+    trained = set(texts.pop("train"))
+    n_shared = {split: sum(map(trained.__contains__, of_split)) for split, of_split in texts.items()}
+    return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set, which makes its "
+            "scores too high" for split, n in n_shared.items() if n]
+
+
+def label_counts(splits, names):
+    """A line about the rows (of tags: the words) of each label by split, and a warning about labels of few rows."""
+    counts = {split: pd.Series(rows["label"][:]).explode().value_counts() for split, rows in splits.items()}
+    counts = pd.DataFrame(counts).reindex(range(len(names))).fillna(0).astype(int).set_axis(names)
+    lines = [f"{split}: {shortened([f'{label} {n:,}' for label, n in of_split.items()])}"
+             for split, of_split in counts.items()]
+    of_each = counts.drop(columns="test", errors="ignore").T.stack()
+    few = [f"{label} ({split} {n})" for (split, label), n in of_each[of_each < MIN_ROWS].items()]
+    notices = [f"labels in {'; '.join(lines)}"]
+    if few:
+        notices.append(f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. "
+                       "Add rows, or set 'dev'.")
+    return notices

@@ -1,0 +1,266 @@
+"""Sentences with a tag for each word."""
+import itertools
+import re
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+import datasets
+import numpy as np
+import pandas as pd
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import AutoModelForTokenClassification
+
+from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in
+from _utils.custom.definition import TEXTS_ADVICE, is_conll
+from _utils.custom.loading import Loading
+from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
+from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.custom.words import WordLoss, WordPredictor, WordRows
+from _utils.errors import UserError
+from _utils.runs.checkpoints import write_text_atomically
+from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.tables import as_label, shortened
+from _utils.tasks.task import kind_of_task
+from _utils.text.exported_tokenizer import exported_tokenizer_of_words
+
+
+class TagLoading(Loading):
+    """Lists of words and of their tags, or CoNLL columns."""
+
+    def columns(self, tables):
+        texts, label = super().columns(tables)
+        if len(texts) > 1:
+            raise UserError(f"{self.definition['train']}: tagging labels the words of one column, but 'text' of the "
+                            f"task {self.name!r} has two: {', '.join(texts)}. Set 'text' to one of them, or 'kind' to "
+                            "another kind.")
+        if is_conll(self.definition["train"]):
+            _check_sentences(tables["train"], texts[0], self.definition)
+        return texts, label
+
+    def labels(self, tables, texts, columns):
+        """As `Loading.labels`, with tags in the wanted scheme."""
+        [label], scheme = columns, self.definition["scheme"]
+        self.check_labels(tables["train"], label)
+        tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
+        if scheme:
+            check_scheme(tags["train"], self.definition)
+            _convert(tables, tags, label, partial(in_scheme, scheme=scheme))
+        else:
+            self.notices += scheme_notices(tags["train"])
+        for split, table in tables.items():
+            tables[split] = table._replace(problems=self.mismatches(table, *texts, label) | table.problems)
+        return label, {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+
+    def check_labels(self, table, label):
+        """UserError for labels that are character spans."""
+        labels = labels_in(table, label)
+        are_spans = labels.map(is_nested).astype(bool)
+        if are_spans.any():
+            place = are_spans.idxmax()
+            raise UserError(f"{table.source}: the label {labels[place]!r:.60} in {place} is not a list of tags. If the "
+                            f"labels are character spans, set 'kind': 'spans' of the task {self.name!r}.")
+
+    def mismatches(self, table, text, label):
+        """{place: message} of rows whose numbers of words and tags differ."""
+        if (table.rows[label].map(as_label) == "").all():
+            return {}
+        n_words, n_tags = (table.rows[name].map(items).map(len, na_action="ignore") for name in (text, label))
+        differ = (n_words != n_tags) & n_words.notna() & n_tags.notna()
+        return dict.fromkeys(table.rows.index[differ], "the numbers of words and tags differ")
+
+    def fields(self, labels):
+        # A word of the dev set may have a tag that is in no training sentence.
+        known = pd.concat([tags for split, tags in labels.items() if split != "test"])
+        return self.class_fields(self.class_names(known))
+
+    def applicable_metrics(self, labels):
+        """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
+        has_entities = all(map(BIO.fullmatch, labels)) and set(labels) - {"O"}
+        return [name for name in self.kind.Scores.functions if name != "entity_f1" or has_entities]
+
+    def test_task(self, task, labels):
+        """As `Loading.test_task`, with the tags that only this file has, which the Task itself lacks: it may change."""
+        if labels.empty:
+            raise UserError(f"The test file of the task {self.name!r} has labels, but its texts have no words. Correct "
+                            "it, or leave 'test' out.")
+        unknown = [tag for tag in labels.unique() if tag not in task.reading.label_ids]
+        if unknown:
+            self.notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
+                                "which are never predicted")
+        return replace(task, labels=(*task.labels, *unknown))
+
+    def strata(self, labels):
+        return [0] * len(labels)
+
+    def hints(self, task):
+        has_entities = "entity_f1" in self.applicable_metrics(task.labels)
+        return "" if has_entities else " (entity_f1 needs tags such as B-PER, I-PER and O)"
+
+    def baseline(self, task, splits):
+        return None
+
+
+class TagReading(ClassReading):
+    """Text and label of a row are lists with an item for each word."""
+    unlabelled = []
+    words_of = staticmethod(items)  # the words of a text of a Dataset
+
+    @property
+    def text(self):
+        """Column of a list of words."""
+        return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
+
+    @property
+    def label(self):
+        """Column of a list of the ids of tags."""
+        return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
+                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
+
+    def texts(self, rows):
+        return [" ".join(words) for words in self.sentences(rows)]
+
+    def sentences(self, rows):
+        """The words of each row of a Dataset."""
+        return list(map(self.words_of, rows["text"][:]))
+
+    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+        """WordRows of a Dataset."""
+        sentences = self.sentences(rows)
+        labels = [tags or [-1] * len(words) for tags, words in zip(rows["label"][:], sentences)]
+        return WordRows(sentences, labels, hf_tokenizer, settings["max_length"])
+
+
+class TagHead(ClassHead):
+    """A logit for each tag at the first token of each word."""
+    keys = ()
+    network_class = WordPredictor
+    transformers_class = AutoModelForTokenClassification
+    word_splitter = None  # a PreTokenizer that divides texts into words, if not the tokenizer's own does
+
+    def loss(self):
+        """The cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
+        return WordLoss(self.loss_weight())
+
+    def outputs(self, rows, logits):
+        """Probabilities of all words, (N, C)."""
+        return logits.softmax(-1)
+
+    def why_not_exported(self, settings, family):
+        return None
+
+    def set_head(self, network, weights):
+        network.classifier.load_state_dict(weights)
+
+    def exported(self, hf_tokenizer, settings):
+        """As `Head.exported`. The tokenizer reads each word as if it followed a space (`wordpieces`)."""
+        return exported_tokenizer_of_words(hf_tokenizer, settings["max_length"], self.word_splitter), {}
+
+
+class TagScores(ClassScores):
+    """Tags of all words, and whole entities."""
+    functions = {"entity_f1": None, "accuracy": accuracy_score,
+                 "macro_f1": partial(f1_score, average="macro", zero_division=0)}
+
+    def targets(self, labels):
+        """The class ids of all words, (N,)."""
+        return np.concatenate(labels).astype(int)  # the array of an empty list has floats
+
+    def metric(self, name, targets, decisions, labels):
+        if name != "entity_f1":
+            return super().metric(name, targets, decisions, labels)
+        from seqeval.metrics import f1_score as entity_f1_score  # here, because only tagging needs it
+        return entity_f1_score(*self._tags(labels, targets, decisions), zero_division=0)
+
+    def classes(self, outputs, labels):
+        """As `ClassScores.classes`; of tags that mark entities, {type: ...} of whole entities."""
+        if "entity_f1" not in self.task.metrics:
+            return super().classes(outputs, labels)
+        from seqeval.metrics import classification_report
+        tags = self._tags(labels, self.targets(labels), self.decide(outputs))
+        rows = classification_report(*tags, output_dict=True, zero_division=0)
+        return {name: list(map(float, values.values())) for name, values in rows.items() if not name.endswith(" avg")}
+
+    def confusion(self, outputs, labels):
+        return []
+
+    def notice(self, outputs, labels):
+        ids = np.unique(self.decide(outputs))
+        return f"it predicts {self.task.labels[ids[0]]!r} for all rows" if len(ids) == 1 else None
+
+    def _tags(self, labels, *ids):
+        """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
+        names, ends = list(map(as_bioes, self.task.labels)), np.cumsum(list(map(len, labels)))[:-1]
+        return [[[names[i] for i in sentence] for sentence in np.split(words, ends)] for words in ids]
+
+
+class TagFiles(Files):
+    """The tag of each word."""
+
+    def by_sentence(self, tags, rows):
+        """The tags of all words as a list for each sentence of a Dataset."""
+        tags = iter(tags)
+        return [list(itertools.islice(tags, len(words))) for words in self.task.reading.sentences(rows)]
+
+    def write(self, path, rows, decisions):
+        """Write the tag of each word; arguments as for `Files.write`."""
+        write_words(path, rows["text"][:], self.by_sentence(self.written(decisions), rows))
+
+    def predictions(self, outputs, rows):
+        tags = [self.task.labels[i] for i in self.task.scores.decide(outputs)]
+        return Predictions(self.by_sentence(tags, rows), outputs)
+
+    def lines(self, texts, predictions):
+        """(None, for each sentence a line for each word: the word, its label and the label's probability)."""
+        probabilities, lines = iter(predictions.probabilities.max(-1)), []
+        for [text], tags in zip(texts.to_numpy(), predictions.labels):
+            words = zip(self.task.reading.words_of(text), tags)
+            lines.append("".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in words))
+        return None, lines
+
+
+@kind_of_task
+class Tagging(Classification):
+    """A task that labels words (finetune/tagging, F51)."""
+    kind: ClassVar[str] = "tagging"
+    Loading: ClassVar[type] = TagLoading
+    Reading: ClassVar[type] = TagReading
+    Head: ClassVar[type] = TagHead
+    Scores: ClassVar[type] = TagScores
+    Files: ClassVar[type] = TagFiles
+    suffix: ClassVar[str] = ".conll"
+
+
+def write_words(path, sentences, tags):
+    """Write `word TAB tag` for each word, and an empty line after each sentence.
+
+    sentences, tags: lists of equally long lists. Tabs and line breaks in words, which other formats allow, are written
+    as spaces.
+    """
+    lines = []
+    for words, tags_of_words in zip(sentences, tags, strict=True):
+        words = [re.sub(r"[\t\r\n]", " ", word) for word in words]
+        lines += [f"{word}\t{tag}\n" for word, tag in zip(words, tags_of_words, strict=True)]
+        lines.append("\n")
+    write_text_atomically(path, "".join(lines))
+
+
+def _check_sentences(table, text, definition):
+    """UserError for CoNLL columns of one sentence, or of sentences of one word, or whose first column numbers words."""
+    words, n = table.rows[text].explode(), len(table.rows)
+    if n in (1, len(words)):
+        raise UserError(f"{table.source} has {n:,} sentences and {len(words):,} words, so its lines are not words. "
+                        f"{TEXTS_ADVICE}")
+    if definition["text"] is None and words.str.fullmatch(r"\d+([-.]\d+)?").mean() > .9:
+        raise UserError(f"{table.source}: the first column has numbers, such as {words.iloc[0]}, instead of words. Set "
+                        f"'text' of the task {definition['name']!r} to the column of the words, such as 1, and 'label' "
+                        "to that of the tags.")
+
+
+def _convert(tables, tags, column, convert):
+    """Replace the tags of each sentence, in {split: Table} and in {split: Series of lists}."""
+    for split, of_split in tags.items():
+        tags[split] = of_split.map(convert)
+        rows = tables[split].rows.copy()
+        rows[column] = tags[split].combine_first(rows[column])
+        tables[split] = tables[split]._replace(rows=rows)

@@ -1,0 +1,24 @@
+"""GLUE's tasks by name, and the folder of their files; checked before PyTorch is imported."""
+import os
+
+from _utils.errors import UserError
+
+# {name of a task of GLUE: {split of a test set: file of its predictions}}; AX is a test set of MNLI (F38)
+GLUE_TEST_FILES = {
+    "cola": {"test": "CoLA.tsv"},
+    "sst2": {"test": "SST-2.tsv"},
+    "mrpc": {"test": "MRPC.tsv"},
+    "stsb": {"test": "STS-B.tsv"},
+    "qqp": {"test": "QQP.tsv"},
+    "mnli": {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "test_ax": "AX.tsv"},
+    "qnli": {"test": "QNLI.tsv"},
+    "rte": {"test": "RTE.tsv"},
+    "wnli": {"test": "WNLI.tsv"},
+}
+
+
+def check_glue_dir(folder):
+    """UserError if a value of the key glue_dir is not a folder; None is the hub."""
+    if folder is not None and not os.path.isdir(folder):
+        raise UserError(f"Invalid value for glue_dir: {str(folder)!r} is not a folder. Pass the folder of a GLUE "
+                        "download (with CoLA/, SST-2/ ...), or None to read the hub.")

@@ -1,0 +1,218 @@
+"""The four parts of a task, here those of GLUE's classification of a sentence or pair.
+
+    Reading   cells of tables -> texts and labels -> encoded rows
+    Head      the network, its loss, its outputs for each row, and the class of transformers that computes them
+    Scores    outputs -> decisions, metrics, a baseline, warnings
+    Files     decisions -> files for the GLUE server, outputs -> predictions for people
+
+Another kind of task subclasses the parts in which it differs. Everything else asks the parts, never for the kind.
+"""
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+from sklearn import metrics as scikit
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+
+from _utils.tasks.predictor import copy_output_layer, head_options
+from _utils.tasks.tables import as_label, shortened, write_rows
+from _utils.text.exported_tokenizer import exported_tokenizer
+
+
+class Column(NamedTuple):
+    """What the cells of a column contain.
+
+    parse: a Series of cells -> a Series of values, NaN for malformed cells.   accepted: cells, as text.   feature: of
+    the column of a Dataset.
+    """
+    parse: Callable
+    accepted: str
+    feature: Any
+
+
+class Predictions(NamedTuple):
+    """labels: a label, score, labels, tags or spans for each text.   probabilities: (N, C), or None for scores."""
+    labels: list
+    probabilities: np.ndarray | None
+
+
+class Part:
+    """A part of a Task."""
+
+    def __init__(self, task):
+        self.task = task
+
+
+class Reading(Part):
+    """Texts and classes.   unlabelled: the label of rows of a test set without labels."""
+    unlabelled = -1
+
+    @property
+    def text(self):
+        """Column of a text."""
+        return Column(lambda cells: cells.where(cells.map(lambda cell: isinstance(cell, str))), "a text",
+                      datasets.Value("string"))
+
+    @property
+    def label(self):
+        """Column of the label: the id of its class."""
+        return Column(lambda cells: cells.map(as_label).map(self.label_ids),
+                      f"one of {shortened(self.task.written_labels)}", datasets.Value("int64"))
+
+    @property
+    def label_ids(self):
+        """{label: id}, in all spellings."""
+        return {label: i for labels in (self.task.labels, self.task.written_labels) for i, label in enumerate(labels)}
+
+    def texts(self, rows):
+        """All texts of a Dataset, for warnings about them."""
+        return [text for name in self.task.texts for text in rows[name]]
+
+    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+        """EncodedRows of a Dataset. settings: of a run.   encode: that of Finetune_GLUE.ipynb."""
+        return encode(self.task, rows, hf_tokenizer, settings, training)
+
+
+class Head(Part):
+    """An output layer on [CLS] with a logit for each class.
+
+    keys: of the configuration that apply to this kind of task, beside those that apply to all.   network_class: of the
+    network, if it is not SentencePredictor of Finetune_GLUE.ipynb.   transformers_class, problem_type: of the exported
+    network.
+    """
+    keys = ("pooling", "window_stride")
+    network_class = None
+    transformers_class = AutoModelForSequenceClassification
+    problem_type = None
+
+    @property
+    def output_names(self):
+        """Names of the outputs of the network."""
+        return self.task.labels
+
+    def network(self, pretrained, settings, sentence_predictor):
+        """A module with an encoder `base_model`. pretrained: has encoder(), discriminator().   settings: of a run."""
+        encoder, network_class = pretrained.encoder(), self.network_class or sentence_predictor
+        return network_class(encoder, encoder.config.hidden_size, len(self.output_names), **head_options(settings))
+
+    def loss(self):
+        """The loss, a module: the mean over the batch of the cross-entropy (D9)."""
+        return nn.CrossEntropyLoss()
+
+    def outputs(self, rows, logits):
+        """Probabilities (N, C) or scores (N,) of EncodedRows from their logits; of a text's windows, the mean."""
+        return rows.mean(logits.softmax(-1))
+
+    def why_not_exported(self, settings, family):
+        """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
+        if settings.get("pooling", "first") != "first":
+            return f"pooling={settings['pooling']}"
+        # The heads of these two families are a layer, GELU and a layer, on the first token.
+        return None if family in ("electra", "roformer") else f"a finetuned {family} model"
+
+    def set_head(self, network, weights):
+        """Let a network of `transformers_class` compute the output layer. weights: those of `classifier`, by name."""
+        norm = network.base_model.encoder.layer[-1].output.LayerNorm
+        copy_output_layer(weights["weight"], weights["bias"], network.classifier, norm)
+
+    def exported(self, hf_tokenizer, settings):
+        """(the tokenizer, which truncates where training did, {key: value} of config.json) on which predictions depend.
+        """
+        windows = {"window_stride": settings["window_stride"]} if settings.get("window_stride") else {}
+        return exported_tokenizer(hf_tokenizer, settings["max_length"]), windows
+
+
+class Scores(Part):
+    """Classes and their metrics.   baseline: what a constant prediction is called.   functions: {metric: (targets,
+    decisions) -> value}. Google's code computes no F1 (F47).
+    """
+    baseline = "majority"
+    functions = {"accuracy": scikit.accuracy_score, "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
+
+    def decide(self, outputs):
+        """Predictions from an array or tensor of probabilities: class ids (N,)."""
+        return outputs.argmax(-1)
+
+    def average(self, outputs):
+        """The outputs of an ensemble, from a list of those of each run."""
+        return sum(outputs) / len(outputs)
+
+    def targets(self, labels):
+        """The labels of a Dataset as an array that is compared with decisions."""
+        return np.asarray(labels)
+
+    def score(self, outputs, labels):
+        """{metric: value, at most 1} of a dev or test set.
+
+        outputs: as from `Head.outputs`, or logits.   labels: of the Dataset.
+        """
+        ids = self.targets(labels), self.decide(np.asarray(outputs))
+        return {name: float(self.functions[name](*ids)) for name in self.task.metrics}
+
+    def constant(self, labels):
+        """Outputs of the best constant prediction for all rows: the most frequent label of the set."""
+        targets = self.targets(labels)
+        return np.tile(np.bincount(targets, minlength=len(self.task.labels)), (len(targets), 1))
+
+    def notice(self, outputs, labels):
+        """A warning about a network that predicts one label for all rows, or None."""
+        decisions = self.decide(outputs)
+        [first] = self.task.files.predictions(outputs[:1], None).labels
+        return f"it predicts {first!r} for all rows" if len(np.unique(decisions, axis=0)) == 1 else None
+
+    def evaluate(self, outputs, labels):
+        """What a run stores about a dev or test set; arguments as for `score`.
+
+        {"scores", "baselines": {metric: value}, "notices": text or None}.
+        """
+        outputs = np.asarray(outputs)
+        return {"scores": self.score(outputs, labels), "baselines": self.score(self.constant(labels), labels),
+                "notices": self.notice(outputs, labels)}
+
+
+class Files(Part):
+    """A class for each text."""
+
+    def written(self, decisions):
+        """Decisions as strings of a file."""
+        return [self.task.written_labels[int(label)] for label in decisions]
+
+    def write(self, path, rows, decisions):
+        """Write the predictions for a test set: a line with the index and the prediction of each row.
+
+        rows: Dataset of the test set.   decisions: from `Scores.decide`.
+        """
+        write_rows(path, self.written(decisions))
+
+    @property
+    def accepted(self):
+        """The predictions that the GLUE server accepts, as text."""
+        return ", ".join(self.task.written_labels)
+
+    def accepts(self, prediction):
+        """Whether a string in a file of predictions is one."""
+        return prediction in self.task.written_labels
+
+    def predictions(self, outputs, rows):
+        """Predictions from an array of outputs. rows: Dataset of the texts."""
+        return Predictions([self.task.labels[label] for label in self.task.scores.decide(outputs)], outputs)
+
+    def lines(self, texts, predictions):
+        """(header or None, a line for each row of the DataFrame of texts), for `python -m _utils predict`.
+
+        A line has the label and all probabilities, or the score, and the texts.
+        """
+        columns = ["label", *(f"P({label})" for label in self.task.head.output_names)]
+        cells = ([label, *(f"{p:.4f}" for p in of_row)]
+                 for label, of_row in zip(predictions.labels, predictions.probabilities))
+        return with_texts(columns, cells, texts)
+
+
+def with_texts(columns, cells, texts):
+    """(header, lines) of tab-separated cells of each row, and its texts after them."""
+    lines = ["\t".join([*of_row, *(re.sub(r"\s", " ", str(text)) for text in row)])
+             for of_row, row in zip(cells, texts.to_numpy())]
+    return "\t".join([*columns, *texts]), lines

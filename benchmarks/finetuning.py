@@ -131,7 +131,7 @@ class Variant:
         [(task, table)] = [(task, table) for task, table in self.tables.items() if task.name == name]
         n = min(n or self.rows or len(table), len(table))
         settings = {"max_length": self.given["max_length"], "double_unordered": task.unordered}
-        rows = task.encode(table.select(range(n)), self.hf_tokenizer, settings, training=True)
+        rows = finetune.encode(task, table.select(range(n)), self.hf_tokenizer, settings, training=True)
         if self.name.startswith("reference"):
             pad_to = self.given["max_length"] if "padded" in self.name else None
             loader, self.one_pass = reference(task, rows, self.settings, self.device, pad_to)

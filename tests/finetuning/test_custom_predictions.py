@@ -120,10 +120,10 @@ LABELS = [[0], [0, 1], [1], [2]]
     (.5, .5, 1 / 3), (.25, .25, 1.), ("best", .28, 1.), (.02, .02, 10 / 17)])
 def test_a_label_applies_from_the_threshold(threshold, applied, f1):
     """The best one of a dev set is in hundredths, and the nearest to 0.5 of equal ones."""
-    task = MultiLabel("t", "t", ("text",), tuple("abc"), is_own=True, metrics=("micro_f1",), threshold=threshold)
-    evaluation = task.evaluation(OUTPUTS, LABELS)
+    task = MultiLabel("t", "t", ("text",), tuple("abc"), metrics=("micro_f1",), threshold=threshold)
+    evaluation = task.scores.evaluate(OUTPUTS, LABELS)
     assert evaluation["thresholds"] == applied and evaluation["scores"]["micro_f1"] == pytest.approx(f1)
-    assert f1 == pytest.approx(f1_score(task.targets(LABELS), OUTPUTS >= applied, average="micro"))
+    assert f1 == pytest.approx(f1_score(task.scores.targets(LABELS), OUTPUTS >= applied, average="micro"))
 
 
 @pytest.mark.parametrize("threshold", ["best", .2])

@@ -104,7 +104,7 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels():
     data = loaded(tagged("B-X I-X O"), dev=tagged("B-Y O O", "dev.conll"), test=tagged("B-X I-Z O", "test.conll", n=1))
     assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and has(data, "I-Z")
     correct_but_for_one, targets = torch.eye(4)[[0, 3, 3]], data.splits["test"]["label"][:]
-    assert data.test_task.score(correct_but_for_one, targets) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
+    assert data.test_task.scores.score(correct_but_for_one, targets) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
 
 
 @pytest.mark.parametrize("scheme, tags", [
@@ -196,7 +196,7 @@ def test_a_row_without_valid_spans_is_skipped(label):
 def predictions(data, decisions):
     """The file of predictions as the documents read it."""
     [path] = data.task.test_files.values()
-    data.task.write(Path(path), data.splits["test"], decisions)
+    data.task.files.write(Path(path), data.splits["test"], decisions)
     return pd.read_csv(path, sep="\t", index_col="index", keep_default_na=False)
 
 
@@ -244,7 +244,7 @@ def test_predictions_are_labels_numbers_or_joined_labels(labels, decisions, writ
     ("a.csv", "text,label\n" + "Anna left,B-PER O\nOslo,B-PER\n" * 10)])
 def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, content):
     data = loaded(write(path, content), test=path, kind="tagging")
-    data.task.write(Path("t.conll"), data.splits["test"], [0, 1, 1] * 10)
+    data.task.files.write(Path("t.conll"), data.splits["test"], [0, 1, 1] * 10)
     assert data.task.test_files == {"test": "t.conll"}
     assert Path("t.conll").read_text() == "Anna\tB-PER\nleft\tO\n\nOslo\tO\n\n" * 10
     assert loaded("t.conll", dev="t.conll").splits["validation"]["text"][:2] == [["Anna", "left"], ["Oslo"]]

@@ -173,7 +173,7 @@ def test_class_weights_are_balanced_or_given_by_label(start, labels, given, weig
     assert task.class_weights == pytest.approx(weights)
     logits, targets = torch.randn(2, len(weights)), torch.tensor([0, 1])
     expected = F.cross_entropy(logits, targets, weight=torch.tensor(weights))
-    torch.testing.assert_close(task.loss()(logits, targets), expected)
+    torch.testing.assert_close(task.head.loss()(logits, targets), expected)
     with pytest.raises(UserError, match="'c'"):
         load_custom_task(complete_custom_task(OWN | {"class_weights": {"c": 5}}))
 
@@ -268,7 +268,7 @@ def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tok
     rows = datasets.Dataset.from_dict({"text1": ["the network", long], "text2": [long, "a word"], "label": [0, 1]})
     settings = {"max_length": 16, "double_unordered": True, "window_stride": 5}
     pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
-    encoded = pair.encode(rows, small_tokenizer, settings, training=True)
+    encoded = finetune.encode(pair, rows, small_tokenizer, settings, training=True)
     labels = encoded.batch(range(len(encoded)))[3].tolist()
     assert len(encoded.n_windows) == 4 == encoded.n_examples < len(encoded)
     assert labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
@@ -377,12 +377,12 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
     start(OWN, "freeze=True")
-    model, _, row = load_finetuned(CHECKPOINT)
+    model, _, row = load_finetuned(CHECKPOINT, finetune.SentencePredictor)
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     encoder = model.base_model.state_dict()
     assert all(torch.equal(encoder[name], weight) for name, weight in pretrained.encoder().state_dict().items())
     assert model.classifier.bias.any()
-    frozen = task_of(row).network(pretrained, {"freeze": True}).train()
+    frozen = task_of(row).head.network(pretrained, {"freeze": True}, finetune.SentencePredictor).train()
     assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
 
 
@@ -406,7 +406,7 @@ def test_entity_f1_counts_whole_entities_within_sentences(sentences, predicted, 
     tags = sorted({*" ".join(sentences).split(), *predicted.split()})
     ids = lambda text: [tags.index(tag) for tag in text.split()]
     task = Tagging("t", "t", ("text",), tuple(tags), metrics=("entity_f1",))
-    scores = task.score(torch.eye(len(tags))[ids(predicted)], list(map(ids, sentences)))
+    scores = task.scores.score(torch.eye(len(tags))[ids(predicted)], list(map(ids, sentences)))
     assert scores["entity_f1"] == pytest.approx(f1)
 
 
@@ -427,7 +427,7 @@ def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer)
 
 
 def test_a_record_of_a_stranger_is_checked():
-    task = Tagging("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), metrics=("entity_f1", "accuracy"), is_own=True)
+    task = Tagging("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), metrics=("entity_f1", "accuracy"))
     row_of = lambda record: {"task": "t", "settings": {"own_task": record}}
     assert task_of(row_of(task.as_data())) == task
     for change in ({"name": "other"}, {"kind": "x"}, {"surprise": 1}):

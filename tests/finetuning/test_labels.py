@@ -68,7 +68,7 @@ def test_several_labels_per_text(rows, given):
 @pytest.mark.parametrize("positive, f1", [("ham", 2 / 3), (None, .8)])
 def test_f1_is_that_of_the_positive_label(positive, f1):
     labelled(["ham", "spam"] * 5)
-    scores = loaded(metrics="f1", positive=positive).task.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
+    scores = loaded(metrics="f1", positive=positive).task.scores.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
     assert scores["f1"] == pytest.approx(f1)
 
 
@@ -180,7 +180,7 @@ def test_balanced_weights_of_several_labels_are_negatives_by_positives():
     logits, targets = torch.randn(2, 4), torch.tensor([[1., 0, 0, 1], [1, 1, 0, 0]])
     losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     weights = torch.where(targets == 1, torch.tensor(task.class_weights), 1.)
-    torch.testing.assert_close(task.loss()(logits, targets), (losses * weights).mean())
+    torch.testing.assert_close(task.head.loss()(logits, targets), (losses * weights).mean())
 
 
 def test_weights_and_scales_follow_from_the_training_rows_without_the_dev_share():

@@ -48,7 +48,7 @@ def loaded(train, **keys):
 def scores_of_no_answers(data):
     """The exact score of a model that answers nothing, and the baseline beside it."""
     labels = data.splits["validation"]["label"][:]
-    found = data.task.evaluation([Answers({"wrong": 1.}, 9.)] * len(labels), labels)
+    found = data.task.scores.evaluate([Answers({"wrong": 1.}, 9.)] * len(labels), labels)
     return found["scores"]["exact"], found["baselines"]["exact"]
 
 

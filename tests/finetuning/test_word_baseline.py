@@ -5,14 +5,15 @@ import datasets
 import numpy as np
 import pytest
 from csv_files import write_csv
+from custom_tasks import loaded, tagged
 from tiny_finetuning import run, run_own
 
 from _utils.custom import word_baseline
-from _utils.custom.kinds import KINDS
-from _utils.custom.word_baseline import sampled_rows, with_word_scores
+from _utils.custom.task import Classification
+from _utils.custom.word_baseline import sampled_rows, word_scores
 from _utils.finetuning.results import format_scores, report
 from _utils.finetuning.runs import Runs
-from _utils.tasks.task import Task
+from _utils.tasks.glue import load_task
 
 TOPICS = {"a": "red blue green".split(), "b": "one two three".split()}
 OWN = {"name": "mine", "train": "train.csv", "dev": "dev.csv"}
@@ -48,15 +49,13 @@ def test_tasks_of_glue_and_kinds_without_a_class_for_each_text_have_none(
     run(fresh_checkpoint, "tasks=rte", f"glue_dir={glue}", "task_overrides={'rte': {'epochs': 1, 'rows': 32}}")
     [record] = Runs()
     assert not record["words"] and "TF-IDF" not in report(Runs())
-    for name in ("regression", "multilabel", "choices", "tagging"):
-        task = KINDS[name]("mine", "mine", ("text",), ("a", "b"), is_own=True)
-        assert with_word_scores({"validation": {}}, task, {}, {"rows": None}) == {"validation": {}}
+    assert load_task("rte", glue).baseline is None and loaded(tagged("A B", "t.conll")).baseline is None
 
 
 def evaluated(texts, labels, **fields):
-    task = Task("mine", "mine", ("text",), ("a", "b"), is_own=True, **fields)
+    task = Classification("mine", "mine", ("text",), ("a", "b"), **fields)
     rows = datasets.Dataset.from_dict({"text": texts, "label": labels})
-    return with_word_scores({"validation": {}}, task, {"train": rows, "validation": rows}, {"rows": None})["validation"]
+    return word_scores(task, {"train": rows, "validation": rows}, {"rows": None}, ["validation"])
 
 
 @pytest.mark.parametrize("texts, accuracy", [
@@ -65,7 +64,7 @@ def evaluated(texts, labels, **fields):
 def test_texts_in_any_script(texts, accuracy):
     """In scripts without spaces each character is a word. Without words there is no baseline."""
     found = evaluated([f"{text}{'。' * (i % 3)}" for i in range(10) for text in texts], [0, 1] * 10)
-    assert found == ({"words": {"accuracy": accuracy}} if accuracy else {})
+    assert found == ({"validation": {"accuracy": accuracy}} if accuracy else {})
 
 
 def test_one_class_has_no_baseline():
@@ -75,12 +74,12 @@ def test_one_class_has_no_baseline():
 def test_weights_of_the_classes_are_those_of_the_loss():
     """A word that 3 rows of 10 with a class have is enough if this class has a high weight."""
     texts, labels = ["maybe"] * 10, [0] * 7 + [1] * 3
-    assert evaluated(texts, labels)["words"]["accuracy"] == pytest.approx(.7)
-    assert evaluated(texts, labels, class_weights=(1., 9.))["words"]["accuracy"] == pytest.approx(.3)
+    assert evaluated(texts, labels)["validation"]["accuracy"] == pytest.approx(.7)
+    assert evaluated(texts, labels, class_weights=(1., 9.))["validation"]["accuracy"] == pytest.approx(.3)
 
 
 def test_large_tables_are_sampled_with_rows_of_each_class(monkeypatch):
-    task = Task("mine", "mine", ("text",), tuple("abc"), is_own=True)
+    task = Classification("mine", "mine", ("text",), tuple("abc"))
     labels = np.repeat([0, 1, 2], [900, 99, 1])
     rows = datasets.Dataset.from_dict({"text": ["a word " * 5] * 1000, "label": labels})
     assert len(sampled_rows(task, rows)) == 1000

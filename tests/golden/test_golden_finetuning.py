@@ -101,10 +101,10 @@ def test_metrics_match_google():
     scorers = NUMBERS["scorers"]
     results = {name: dict(values) for name, values in scorers["results"].items()}
     logits = [[0., 1.] if label else [1., 0.] for label in scorers["p"]]
-    assert 100 * TASKS["rte"].score(logits, scorers["y"])["accuracy"] == pytest.approx(
+    assert 100 * TASKS["rte"].scores.score(logits, scorers["y"])["accuracy"] == pytest.approx(
         results["AccuracyScorer"]["accuracy"]
     )
-    assert 100 * TASKS["cola"].score(logits, scorers["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
-    metrics = TASKS["stsb"].score(scorers["pr"], scorers["yt"])
+    assert 100 * TASKS["cola"].scores.score(logits, scorers["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
+    metrics = TASKS["stsb"].scores.score(scorers["pr"], scorers["yt"])
     assert {name: 100 * value for name, value in metrics.items()} == pytest.approx(
         {name: results["RegressionScorer"][name] for name in ("spearman", "pearson")})

@@ -25,7 +25,7 @@ from transformers import (
     RoFormerModel,
 )
 
-import finetune  # noqa: F401  defines the base case of a task
+import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.custom.kinds import KINDS
 from _utils.custom.questions import QuestionOptions, Questions
@@ -93,7 +93,8 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     torch.manual_seed(1)
     settings = {"wsc_trick": False, "own_task": task.as_data(), "max_length": 24, **more.pop("settings", {})}
-    predictor = task.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, settings)
+    predictor = task.head.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, settings,
+                                  finetune.SentencePredictor)
     for parameter in predictor.classifier.parameters():
         torch.nn.init.normal_(parameter, std=.1)
     row = table_row(task.name, settings=settings, **more)
@@ -101,8 +102,8 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):
     return folder / f"{task.name}.pth", predictor
 
 
-TAGGING = Tagging("mine", "mine", ("text",), ("0", "1", "2"), is_own=True)
-INTENTS = KINDS["multilabel"]("intents", "intents", ("text",), (*map("intent {}".format, range(300)),), is_own=True)
+TAGGING = Tagging("mine", "mine", ("text",), ("0", "1", "2"))
+INTENTS = KINDS["multilabel"]("intents", "intents", ("text",), (*map("intent {}".format, range(300)),))
 ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerConfig(**SMALL)),
             "bert": lambda: BertModel(BertConfig(**SMALL))}
 
@@ -150,7 +151,7 @@ def test_each_setting_of_the_network_is_exported_or_refused(tmp_path, fresh_chec
 @pytest.mark.parametrize("options", [dict(zip(("joint", "answerability", "answerable_from_start"), values))
                                      for values in itertools.product((False, True), repeat=3)])
 def test_each_output_layer_of_questions_is_exported_or_refused(tmp_path, fresh_checkpoint, options):
-    task = Questions("q", "q", ("question", "context"), is_own=True, questions=QuestionOptions(**options))
+    task = Questions("q", "q", ("question", "context"), questions=QuestionOptions(**options))
     path, original = finetuned(tmp_path, fresh_checkpoint, task)
     if options["joint"] or options["answerability"]:
         with pytest.raises(UserError, match="'joint': False, 'answerability': False"):

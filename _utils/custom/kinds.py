@@ -1,11 +1,13 @@
 """The kinds of custom tasks, and which of them a table has."""
 import re
+from functools import partial
 
 from pydantic import TypeAdapter
 
 from _utils.custom.cells import LOCAL_NUMBER, is_nested, labels_in, numbers_in
 from _utils.custom.choices import Choices
 from _utils.custom.definition import KEYS_OF_KINDS, files_of, is_conll
+from _utils.custom.loading import check_lists
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
 from _utils.custom.regression import CustomRegression
@@ -65,11 +67,20 @@ def kind_of(tables, definition):
     if len(columns) > 1:
         raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
                         "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
-    labels = labels_in(table, columns[0])
-    _check_labels(table, labels, definition["separator"])
-    numbers = numbers_in(labels.map(as_label))
+    labels, separator = labels_in(table, columns[0]), definition["separator"]
+    check_lists(table, columns)
+    strings, refuse = labels.map(as_label), partial(_refuse, table, labels)
+    numbers, is_local = numbers_in(strings), strings.str.fullmatch(LOCAL_NUMBER)
+    refuse(labels.map(is_nested), "are character spans", "'spans'")
+    refuse(labels.map(lambda cell: isinstance(cell, list)), "are lists",
+           "'tagging' if they are the tags of the words of a text, or to 'multilabel'")
+    refuse(is_local & ((is_local | numbers.notna()).mean() > .9),
+           "may be numbers with a decimal comma or with separators of thousands",
+           "'regression' (which reads decimal commas), 'classification', or 'multilabel' (with 'separator': ',')")
     has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)
     if not has_fraction.any():
+        refuse(strings.str.contains(separator, regex=False), f"contain {separator!r}",
+               "'multilabel' if it separates several labels of a text, or to 'classification'")
         return "classification", ""
     n, place = has_fraction.sum(), has_fraction.idxmax()
     reason = f"{n:,} of {len(labels):,} labels have a fraction, such as {labels[place]!r:.60} in {place}"
@@ -87,20 +98,13 @@ def _check_for_questions(table):
                         "of the task, and leave 'text' and 'label' out.")
 
 
-def _check_labels(table, labels, separator):
-    """UserError for labels, a Series, that may be of several kinds."""
-    strings = labels.map(as_label)
-    is_number = numbers_in(strings).notna()
-    is_local = strings.str.fullmatch(LOCAL_NUMBER) & ((strings.str.fullmatch(LOCAL_NUMBER) | is_number).mean() > .9)
-    for is_reason, what, kinds in (
-            (labels.map(is_nested), "are character spans", "'spans'"),
-            (labels.map(lambda cell: isinstance(cell, list)), "are lists",
-             "'tagging' if they are the tags of the words of a text, or to 'multilabel'"),
-            (strings.str.contains(separator, regex=False), f"contain {separator!r}",
-             "'multilabel' if it separates several labels of a text, or 'classification'"),
-            (is_local, "may be numbers with a decimal comma or with separators of thousands",
-             "'regression' (which reads decimal commas), 'classification', or 'multilabel' (with 'separator': ',')")):
-        if (is_reason := is_reason.astype(bool)).any():
-            place = is_reason.idxmax()
-            raise UserError(f"{table.source}: {is_reason.sum():,} of {len(labels):,} labels {what}, such as "
-                            f"{labels[place]!r:.60} in {place}. Set 'kind' to {kinds}, or correct these rows.")
+def _refuse(table, labels, is_reason, what, kinds):
+    """UserError if some labels, a Series, may be of another kind.
+
+    is_reason: whether each label is a reason.   what: is true of these.   kinds: to choose from.
+    """
+    is_reason = is_reason.astype(bool)
+    if is_reason.any():
+        place = is_reason.idxmax()
+        raise UserError(f"{table.source}: {is_reason.sum():,} of {len(labels):,} labels {what}, such as "
+                        f"{labels[place]!r:.60} in {place}. Set 'kind' to {kinds}, or correct these rows.")

@@ -50,7 +50,7 @@ class Loading:
             raise UserError(f"'label' of the task {self.name!r} names {len(columns)} columns, but the kind "
                             f"{self.kind.kind!r} has one. Set it to one column, or 'kind' to 'multilabel'.")
         tables = {split: _with_labels(table, columns) for split, table in tables.items()}
-        _check_lists(tables["train"], columns)
+        check_lists(tables["train"], columns)
         of_test, is_labelled = [], False
         if "test" in tables:
             is_labelled, of_test = self.has_labels(tables, columns)
@@ -273,7 +273,7 @@ def _labels_of(table, columns):
     return {as_label(item) for cell in cells for item in (cell or [cell] if isinstance(cell, list) else [cell])}
 
 
-def _check_lists(table, columns):
+def check_lists(table, columns):
     """UserError for lists of numbers with a fraction, which are neither labels nor tags."""
     has_fraction = lambda cell: isinstance(cell, list) and any(isinstance(item, float) and item % 1 for item in cell)
     for name, cells in table.rows[columns].items():

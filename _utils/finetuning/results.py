@@ -202,7 +202,7 @@ def report(runs):
     if windows := [f"{title} (every {stride} tokens)" for title, stride in strides.items() if stride]:
         parts.append(f"Texts that are too long are predicted as the mean of windows: {', '.join(windows)}")
     parts += [f"{record['task']}, run {record['run']} (the best): {remark}" for record in best
-              for remark in record.get("remarks", {}).values()]
+              for remark in dict.fromkeys(record.get("remarks", {}).values())]
     parts += notices_of_runs(runs)
     parts += [text for record in best for text in class_tables(record)]
     if synthetic := synthetic_titles(runs):

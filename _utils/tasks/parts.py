@@ -205,7 +205,7 @@ class Files(Part):
 
         A line has the label and all probabilities, or the score, and the texts.
         """
-        columns = ["label", *(f"P({label})" for label in self.task.head.output_names)]
+        columns = ["label", *(f"P({label})" for label in self.task.labels)]
         cells = ([label, *(f"{p:.4f}" for p in of_row)]
                  for label, of_row in zip(predictions.labels, predictions.probabilities))
         return with_texts(columns, cells, texts)

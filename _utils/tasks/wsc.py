@@ -8,6 +8,7 @@ candidate; here, a learned threshold does.
 """
 import itertools
 import re
+import sys
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -56,7 +57,7 @@ class WscReading(Reading):
         else:
             schemas = wnli_schemas(rows)
             n_found = sum(schema.start >= 0 for schema in schemas)
-            print(f"WNLI: found the pronoun in {n_found} of {len(schemas)} rows")
+            print(f"WNLI: found the pronoun in {n_found} of {len(schemas)} rows", file=sys.stderr)
         return SchemaRows(schemas, hf_tokenizer, settings["max_length"])
 
 

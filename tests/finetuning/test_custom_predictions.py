@@ -107,7 +107,7 @@ def test_a_labelled_test_file_without_any_word_is_rejected(start):
     write("train.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 40)
     write("test.jsonl", '{"text": " ", "label": []}\n')
     with pytest.raises(UserError, match="'mine'.*no words"):
-        start(OWN | {"train": "train.jsonl", "test": "test.jsonl"})
+        start(OWN | {"kind": "spans", "train": "train.jsonl", "test": "test.jsonl"})
 
 
 # The threshold of several labels
@@ -131,12 +131,13 @@ def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, ca
     found = lambda text: [label for label in ("generator", "word", "text") if label in text.split()]
     for name in ("train", "test"):
         write(f"{name}.jsonl", "\n".join(json.dumps({"text": text, "label": found(text)}) for text in TEXTS * 3))
-    task = OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "threshold": threshold}
+    task = OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": "multilabel",
+                  "threshold": threshold}
     start(task, "end=2", epochs=3)
     printed, applied = capsys.readouterr().out, {}
     for row in Runs():
         model = finetune.load(f"g_mine_{row['run']}.pth")
-        applied[row["run"]] = model.task.applied_threshold
+        applied[row["run"]] = model.task.scores.threshold
         labels, probabilities = model.predict(TEXTS)
         applies = probabilities >= applied[row["run"]]
         assert [np.array(model.labels)[of_text].tolist() for of_text in applies] == labels

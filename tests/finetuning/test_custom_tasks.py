@@ -132,7 +132,7 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     found = lambda text: [label for label in ("network", "word", "text") if label in text]
     for name, texts in {"train": sentences(300), "new": sentences(12, seed=1)}.items():
         Path(f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text, "label": found(text)}) for text in texts))
-    start(OWN | {"train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
+    start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
     [row] = Runs()
     assert list(row["scores"]["validation"]) == ["micro_f1", "macro_f1"] and row["scores"]["test"]["micro_f1"] > .8
     assert row["baselines"]["validation"]["micro_f1"] < .8
@@ -194,7 +194,7 @@ def test_texts_in_another_language_or_too_long_are_noticed_in_training_and_predi
 
 
 @pytest.mark.parametrize("marker, columns, noticed", [
-    ("[SEP]", ["text"], "20 of 40 texts contain special tokens such as '[SEP]', which are read as plain text. Put two"),
+    ("[SEP]", ["text"], "20 of 40 texts contain special tokens such as '[SEP]', which are read as plain text. If"),
     ("[MASK]", ["a", "b"], "20 of 80 texts contain special tokens such as '[MASK]'"), ("[sep]", ["text"], None)])
 def test_texts_with_special_tokens_are_counted(start, capsys, marker, columns, noticed):
     others = ["a text"] * (len(columns) - 1)
@@ -256,7 +256,11 @@ def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsy
     found = model.outputs(results.tables["mine"].splits["test"])
     for i in range(4):
         outputs = logits_of_windows(model, texts[i])
-        outputs = outputs.softmax(-1) if kind == "classification" else outputs
+        if kind == "classification":
+            outputs = outputs.softmax(-1)
+        else:
+            mean, std = model.task.scale
+            outputs = outputs * std + mean
         assert i % 2 == 0 or len(outputs) > 2 and outputs.std(0).max() > .01
         torch.testing.assert_close(found[i], outputs.mean(0), atol=1e-3, rtol=1e-3)
     with pytest.raises(UserError, match="window_stride=16"):  # windows that leave out tokens
@@ -312,7 +316,7 @@ def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     """Words and punctuation are the same in training and for every way to predict."""
     rows = [{"text": f"({text})", "label": [[1, 1 + len(text.split()[0]), "FIRST"]]} for text in sentences(60)]
     Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    start(OWN | {"train": "train.jsonl"}, epochs=6, lr=3e-3, bs=8)
+    start(OWN | {"kind": "spans", "train": "train.jsonl"}, epochs=6, lr=3e-3, bs=8)
     model, texts = finetune.load("g_mine_0.pth"), ["(network makes guesses)", "(a, b)"]
     assert model.predict(texts).labels == [[[1, 8, "FIRST"]], [[1, 2, "FIRST"]]]
     Path("x.txt").write_text("\n".join(texts))

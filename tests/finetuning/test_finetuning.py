@@ -165,14 +165,17 @@ def test_majority_baselines_are_written_only_on_request(again):
     assert predict_only() == set(read_record(GROUP)) == {"RTE.tsv", "QNLI.tsv"}
 
 
-def test_wnli_by_the_wsc_trick(start, glue):
+def test_wnli_by_the_wsc_trick(start, glue, capsys):
     overrides = ["tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1, 'rows': 40}}"]
     start(*overrides)
     [row] = Runs()
     assert list(row["scores"]) == ["wsc_validation"] and len((GROUP / "WNLI.tsv").read_text().splitlines()) == 147
     assert row["train_rows"] == 40
-    with pytest.raises(UserError, match="WSC"):
-        predict(str(run_path("g", "wnli", 0)), "x.txt")
+    Path("x.txt").write_text("The text is old because it is a text.\tThe text is a text.\n")
+    capsys.readouterr()
+    predict(str(run_path("g", "wnli", 0)), "x.txt")
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split("\t")[0] == "label" and line.split("\t")[0] in ("not_entailment", "entailment")
     shutil.copytree(glue / "WSC", "wsc")
     shutil.copy("wsc/val.jsonl", "wsc/train.jsonl")
     with pytest.raises(UserError, match="training rows"):

@@ -182,7 +182,7 @@ def test_labels_of_words(finetuned, rng):
     """Also of a word without tokens, which is [UNK]."""
     rows = [dict(zip(("text", "label"), tagged(rng, rng.randint(3, 30)))) for _ in range(64)]
     sentences = [sentence(rng, n).split() for n in (*LENGTHS[1:], 90) for _ in range(4)] + [["the", "\u200b", "U.S."]]
-    tags = finetuned(rows, epochs=8).predict(sentences).labels
+    tags = finetuned(rows, epochs=8, kind="tagging").predict(sentences).labels
     assert {"B-A", "O"} <= {tag for of_sentence in tags for tag in of_sentence}
     assert list(map(examples("Labels of words")["tag"], sentences)) == tags
 
@@ -193,7 +193,7 @@ def test_character_spans(finetuned, rng):
         text = sentence(rng, rng.randint(3, 30))
         rows.append({"text": text, "label": [[*one.span(), "A"] for one in re.finditer("[A-Z東][^ ]*", text)]})
     texts = [sentence(rng, n) for n in (*LENGTHS[1:], 90) for _ in range(4)]
-    spans = finetuned(rows, epochs=8).predict(texts).labels
+    spans = finetuned(rows, epochs=8, kind="spans").predict(texts).labels
     assert any(spans)
     assert list(map(examples("Labels of words", "Character spans")["spans"], texts)) == spans
 

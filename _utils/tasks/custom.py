@@ -4,7 +4,7 @@ import re
 from _utils.errors import UserError
 from _utils.tasks.base import Task
 from _utils.tasks.custom_tables import columns_of
-from _utils.tasks.definition import KEYS_OF_KINDS, files_of
+from _utils.tasks.definition import KEYS_OF_KINDS, files_of, is_conll
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.spans import is_nested
 from _utils.tasks.tables import LOCAL_NUMBER, as_label, items, labels_in, numbers_in
@@ -24,13 +24,23 @@ def load_custom_task(definition):
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
     if kind is None:
         _check_for_questions(tables["train"])
-        name, reason = kind_of(tables["train"], *columns_of(definition, tables), definition["separator"])
+        columns = columns_of(definition, tables)
+        _check_rows(tables["train"])
+        name, reason = kind_of(tables["train"], *columns, definition["separator"])
         kind = KINDS[name]
     of_others = {key for keys in KEYS_OF_KINDS.values() for key in keys} - KEYS_OF_KINDS[kind.kind].keys()
     if unused := [key for key in (*sorted(of_others), *kind.unused) if definition[key] is not None]:
         raise UserError(f"{unused[0]!r} does not apply to the kind {kind.kind!r}. Leave it out of the task "
                         f"{definition['name']!r}, or set 'kind' to another one.")
     return kind.from_files(definition, tables, reason)
+
+
+def _check_rows(table):
+    """UserError for a training file of one row, which may be a JSON object of columns. Its values would be words."""
+    if len(table.rows) == 1 and not is_conll(table.source):
+        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list for "
+                        "each column, write an object for each row instead: in pandas, "
+                        "DataFrame.to_json(path, orient='records', lines=True).")
 
 
 def _check_for_questions(table):

@@ -61,6 +61,7 @@ BAD_FILES = [
     ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', "line 2: .* contains 3",
      {"kind": "tagging"}),
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', "line 1: .*words"),
+    ("a.json", '{"text": ["a film", "a word"], "label": ["x", "y"]}\n', "one row.*each row"),
     ("a.jsonl", SPAN % '[[0, 99, "PER"]]' * 20, "line 1: .*99"),
     ("a.jsonl", SPAN % '[[3, 1, "PER"]]' * 20, "line 1: .*3, 1"),
     ("a.jsonl", SPAN % '[["a", "b"]]' * 20, "line 1: "),

@@ -306,8 +306,8 @@ def get_glue_learner(
 ) -> FinetuningLearner:
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
-    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and
-    the keys of the configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the
+    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters,
+    and the keys of the configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the
     losses.
     inference: without schedule, progress bar and log.
     """

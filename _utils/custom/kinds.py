@@ -67,6 +67,7 @@ def kind_of(tables, definition):
     if len(columns) > 1:
         raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
                         "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
+    _check_rows(table)
     labels, separator = labels_in(table, columns[0]), definition["separator"]
     check_lists(table, columns)
     strings, refuse = labels.map(as_label), partial(_refuse, table, labels)
@@ -96,6 +97,14 @@ def _check_for_questions(table):
     if _QUESTIONS.search(str([dict.fromkeys(table.rows), *nested])):
         raise UserError(f"{table.source}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' "
                         "of the task, and leave 'text' and 'label' out.")
+
+
+def _check_rows(table):
+    """UserError for a training file of one row, which may be a JSON object of columns."""
+    if len(table.rows) == 1:
+        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list for "
+                        "each column, write an object for each row instead: in pandas, "
+                        "DataFrame.to_json(path, orient='records', lines=True).")
 
 
 def _refuse(table, labels, is_reason, what, kinds):

@@ -111,9 +111,9 @@ def _read_parquet(path):
 
 
 def _with_names(feature, value):
-    """A value of a feature of `datasets` with names in place of the ids of classes. -1 means without a class."""
+    """A value of a feature of `datasets` with names in place of the ids of classes, and None for -1, which is none."""
     if isinstance(feature, datasets.ClassLabel):
-        return feature.names[value] if value in range(feature.num_classes) else value
+        return feature.names[value] if value in range(feature.num_classes) else None
     if isinstance(feature, datasets.List | datasets.LargeList) and isinstance(value, list):
         return [_with_names(feature.feature, item) for item in value]
     if isinstance(feature, dict) and isinstance(value, dict):

@@ -144,7 +144,8 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     again("tasks=rte,sst2", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}")
     best = max(Runs().of("g", "mnli"), key=score)["run"]
     assert [Runs().find("h", task, 0)["mnli_run"] for task in ("rte", "sst2")] == [best, None]
-    rte, mnli = (load_finetuned(run_path(*run), finetune.SentencePredictor)[0].base_model for run in (("h", "rte", 0), ("g", "mnli", best)))
+    rte, mnli = (load_finetuned(run_path(*run), finetune.SentencePredictor)[0].base_model
+                 for run in (("h", "rte", 0), ("g", "mnli", best)))
     torch.testing.assert_close(rte.state_dict(), mnli.state_dict())
     other = torch.load(fresh_checkpoint, weights_only=True)
     other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1

@@ -66,20 +66,21 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
 
 
 def test_the_best_epoch_is_the_one_with_the_best_score_and_its_weights_are_restored(parts):
-    learn, data, _ = parts("task_overrides={'mrpc': {'rows': 96, 'epochs': 6, 'lr': 1e-2}}")
-    scores, weights = [], []
-
     def score(learn):
         weights.append(copy.deepcopy(learn.model.state_dict()))
         scores.append(score_of(finetune.evaluate(learn, TASKS["mrpc"], data)))
         return scores[-1]
-    keep = KeepBest(score)
-    learn.remove_cb(learn.loss_progress)
-    learn.add_cb(keep)
-    set_seed(0)
-    learn.fit(6)
-    best = scores.index(max(scores))
-    assert len(scores) == 6 and 0 < best < 5  # by chance neither the first nor the last
+    for seed in range(9):  # until the best epoch is neither the first nor the last
+        set_seed(seed)
+        learn, data, _ = parts("task_overrides={'mrpc': {'rows': 96, 'epochs': 6, 'lr': 1e-2}}")
+        scores, weights, keep = [], [], KeepBest(score)
+        learn.remove_cb(learn.loss_progress)
+        learn.add_cb(keep)
+        learn.fit(6)
+        best = scores.index(max(scores))
+        if 0 < best < 5:
+            break
+    assert len(scores) == 6 and 0 < best < 5
     assert keep.best_epoch == best + 1
     assert all(value.equal(weights[best][name]) for name, value in learn.model.state_dict().items())
     assert score_of(finetune.evaluate(learn, TASKS["mrpc"], data)) == scores[best]

@@ -137,6 +137,16 @@ def test_classes_have_the_names_that_datasets_stores_in_a_parquet_file(kind, fea
     assert set(data.task.labels) <= {"O", "B-PER", "B-B-PER"} and data.splits["train"]["label"][:2] == found
 
 
+def test_minus_one_is_no_class_in_a_parquet_file_that_names_its_classes():
+    features = datasets.Features({"text": datasets.Value("string"), "label": CLASSES})
+    rows = {"text": ["one", "two"] * 60, "label": [-1, *[0, 1] * 59, 0]}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet("a.parquet")
+    datasets.Dataset.from_dict(rows | {"label": [-1] * 120}, features=features).to_parquet("b.parquet")
+    data = loaded("a.parquet", dev="a.parquet", test="b.parquet")
+    assert set(data.task.labels) == {"O", "B-PER"} and data.test_task is None
+    assert len(data.splits["train"]) == 119 and has(data, "skipped 1 of 120 rows", "row 0")
+
+
 # Test files with and without labels
 
 @pytest.mark.parametrize("labels, of_test, is_labelled", [

@@ -369,7 +369,8 @@ def make_good_files(folder, checkpoint, glue):
     pretrained = load_pretrained(str(checkpoint), "tiny")
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
     row = table_row("cola", settings=settings, scores={"validation": {"matthews": .5}}, synthetic=True)
-    save_finetuned(folder / "cola.pth", TASKS["cola"].head.network(pretrained, {}, finetune.SentencePredictor), pretrained.hf_tokenizer, row)
+    network = TASKS["cola"].head.network(pretrained, {}, finetune.SentencePredictor)
+    save_finetuned(folder / "cola.pth", network, pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
     google = GOLDEN / "official/micro_ckpt"
     (folder / "hparams.json").write_text(json.dumps(recorded(google / "config.json")["pretraining_hparams"]))

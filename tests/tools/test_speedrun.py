@@ -56,6 +56,24 @@ def test_the_timed_steps_train_but_leave_no_trace(workplace, fresh_checkpoint, m
     torch.testing.assert_close(found["optimizer"]["state"], expected["optimizer"]["state"], rtol=0, atol=0)
 
 
+@pytest.mark.slow
+def test_the_timed_steps_of_compiled_trained_networks_in_several_processes_leave_no_trace(
+    workplace, fresh_checkpoint, scripts
+):
+    pair = [f"{key}={fresh_checkpoint}" for key in ("initial_weights", "vocab")]
+    settings = [*SETTINGS, *pair, "compile=True", "micro_batch=2", "stop_at=3"]
+
+    def run(*changes):
+        done = scripts.run("benchmarks.speedrun", [*settings, *changes], workplace, processes=2)
+        assert done.returncode == 0, done.stderr[-3000:]
+    run("minutes=5")
+    found = resume_checkpoint("speedrun_5")
+    run(f"steps={found['config']['steps']}", "base_run_name=counted")
+    expected = resume_checkpoint("counted_5")
+    assert equal_weights(found["model"], expected["model"])
+    torch.testing.assert_close(found["optimizer"]["state"], expected["optimizer"]["state"], rtol=0, atol=0)
+
+
 def test_no_time_to_train_is_an_error(workplace):
     with pytest.raises(UserError, match="Raise minutes"):
         train(config(), deadline=time.time())

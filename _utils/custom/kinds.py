@@ -102,8 +102,8 @@ def _check_for_questions(table):
 def _check_rows(table):
     """UserError for a training file of one row, which may be a JSON object of columns."""
     if len(table.rows) == 1:
-        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list for "
-                        "each column, write an object for each row instead: in pandas, "
+        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
+                        "for each column, write an object for each row instead: in pandas, "
                         "DataFrame.to_json(path, orient='records', lines=True).")
 
 

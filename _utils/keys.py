@@ -124,7 +124,7 @@ PRETRAIN_KEYS = {
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
-        "to add to their vocabulary, or a number: its size with frequent words of the text.")),
+        "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
         "vocab.txt does if it has capital letters.")),

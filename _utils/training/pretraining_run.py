@@ -81,7 +81,7 @@ def prepare_data(c):
     for corpus in corpora:
         _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
-        hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
+        hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab)
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
     options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines

@@ -164,6 +164,7 @@ CONTRADICTIONS = {
     "steps=100 stop_at=101": "stop_at=101 steps=100",
     "objective=electra_15 fast=False": "fast=False objective='electra_15'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
+    "initial_weights=google/electra-small-discriminator vocab=31000": "initial_weights= vocab=31000",
     "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }
 CONTRADICTIONS_OF_FINETUNING = {

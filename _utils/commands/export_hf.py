@@ -75,7 +75,7 @@ def export_hf(
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
     if has_keys(checkpoint, FINETUNING_KEYS):
-        exports = [_classifier_export(checkpoint, path, half)]
+        exports = [_classifier_export(checkpoint, path)]
     elif is_pretrained(checkpoint):
         check_format(checkpoint, repr(str(path)))
         exports = _pretrained_exports(checkpoint, path)
@@ -226,7 +226,7 @@ def _title(run, objective, families):
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
-def _classifier_export(checkpoint, path, half):
+def _classifier_export(checkpoint, path):
     """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises UserError if no class of
     transformers can do it.
     """
@@ -236,9 +236,6 @@ def _classifier_export(checkpoint, path, half):
     if reason := task.why_not_exported(run["settings"], family):
         raise UserError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
                         "pretrained checkpoint, or finetune with other settings.")
-    if half and not task.is_exact_in_half(config.hidden_size):
-        raise UserError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
-                        "that would change some predictions. Leave --half out.")
     labels = dict(enumerate(task.output_names))
     ids = {label: i for i, label in labels.items()}
     config.update({"id2label": labels, "label2id": ids, "problem_type": task.problem_type,

@@ -1,6 +1,6 @@
 """Reading text files and JSON lines with the file and the line in each error, and hashes that name cached files."""
-import ast
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import xxhash
 
 from _utils.errors import UserError
 
-EXPLORING = "active-ipynb"  # tag of the cells of a notebook that are left out of its script
+_FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")  # its values are settings, not code
 
 
 def content_key(made_of, chunks=()):
@@ -24,36 +24,22 @@ def content_key(made_of, chunks=()):
 
 @cache
 def code_key(path):
-    """Hash of the code in _utils and in a script or notebook, without comments and the values in MyConfig.
+    """Hash of the files in _utils and of a script or notebook, without the values in its first cell.
 
-    path: of the script or notebook, which has the key of its exported script. Computed once per process, because later
-    edits do not change the code that runs.
+    path: of the script, or of the notebook, of which only the code cells count. Computed once per process, because
+    later edits do not change the code that runs.
     """
     root = Path(__file__).parents[2]
-    paths = [root / path, *sorted(root.glob("_utils/**/*.py"))]
-    sources = [source for path in paths if path.is_file() for source in _sources(path)]
-    return content_key([statement for source in sources for statement in _statements(source)])
+    script = _FIRST_CELL.sub("", _code_of(root / path)) if (root / path).is_file() else ""
+    return content_key(script, [module.read_bytes() for module in sorted(root.glob("_utils/**/*.py"))])
 
 
-def _sources(path):
-    """The code of a .py file, or of each cell of a notebook that its script has too."""
+def _code_of(path):
+    """The text of a script, or of the code cells of a notebook, without outputs, which each execution changes."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        return [text]
-    exported = [cell for cell in json.loads(text)["cells"] if EXPLORING not in cell["metadata"].get("tags", [])]
-    return ["".join(cell["source"]) for cell in exported if cell["cell_type"] == "code"]
-
-
-def _statements(source):
-    """The statements of Python code without comments and MyConfig's values; [source] if it has magics of IPython."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return [source]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "MyConfig":
-            del node.args[:1]
-    return map(ast.unparse, tree.body)
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
 
 
 def file_chunks(path):

@@ -207,19 +207,6 @@ def config_from_shapes(shape_of):
     )
 
 
-def forward_flops(network, vocab_size, length, predicted):
-    """Floating point operations per token of a forward pass in matrix products, a multiply-add as two operations.
-
-    predicted: share of the tokens for which the network predicts a token; None: it is a discriminator.
-    Sharing weights between layers does not save operations.
-    """
-    h, i, e = network.hidden, network.intermediate, network.embedding
-    is_projected = e != h or network.family == "albert"
-    head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
-    per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
-    return 2 * (network.layers * per_layer + is_projected * e * h + head)
-
-
 def warmup_in_steps(warmup, steps):
     """A number of warmup steps, which may be given as a share of the steps (a float or a fraction)."""
     return warmup if isinstance(warmup, int) else round(warmup * steps)

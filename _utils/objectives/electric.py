@@ -134,11 +134,6 @@ class TwoTowerGenerator(TwoTowerKeys, Objective):
     def make_loss(self, c, electra_loss):
         return TwoTowerLoss((c.gen_weight, c.disc_weight))
 
-    def flops(self, recipe, forward, mask_prob, backward):
-        """Two towers at all positions, one of them with the head; its first layer has the width of one tower."""
-        of_towers = forward(recipe.generator, predicted=1.) + forward(recipe.generator, predicted=0.)
-        return (1 + backward) * (of_towers + forward(recipe.discriminator, predicted=None))
-
 
 class Electric(ElectricKeys, TwoTowerGenerator):
     title = "Electric"

@@ -5,13 +5,14 @@ from types import SimpleNamespace
 import pandas as pd
 
 from _utils.errors import UserError
+from _utils.files import check_output
 from _utils.finetuning.runs import SCORES, Runs, score
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
 from _utils.objectives.kinds import objective_of
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
-from _utils.runs.checkpoints import check_output, load_pretraining_checkpoint
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.runs.log import MILESTONE
 from benchmarks.flops import flops_per_token, recipe_of_checkpoint
 

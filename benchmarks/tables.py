@@ -14,9 +14,9 @@ from statistics import median
 import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
+from _utils.files import read_json_lines
 from _utils.finetuning.runs import score
 from _utils.recipes import RECIPES
-from _utils.runs.files import read_json_lines
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
 from benchmarks.flops import CONVENTIONS, flops_per_token, steps_of_equal_compute

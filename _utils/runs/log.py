@@ -13,9 +13,9 @@ import fsspec
 from filelock import FileLock, Timeout
 
 from _utils.errors import as_user_error, one_line
+from _utils.files import read_json_lines
 from _utils.progress import Progress
 from _utils.runs.checkpoints import versions
-from _utils.runs.files import read_json_lines
 
 
 def tensorboard(run_name, folder, config, step):

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForQuestionAnswering
 
 from _utils.errors import UserError
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.custom_tables import fields_of_all, split_rows

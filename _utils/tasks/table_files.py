@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
-from _utils.runs.files import read_json_lines, read_text
+from _utils.files import read_json_lines, read_text
 from _utils.tasks.definition import FORMATS, TEXTS_ADVICE
 from _utils.tasks.tables import Table, malformed, split_words, table_of_cells
 

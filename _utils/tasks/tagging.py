@@ -15,7 +15,7 @@ from torch import nn
 from transformers import AutoModelForTokenClassification
 
 from _utils.errors import UserError
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.custom_tables import class_fields, class_names, load
 from _utils.tasks.definition import TEXTS_ADVICE, is_conll

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import read_json_lines
 from _utils.hub import load_split
 from _utils.names import check_file
-from _utils.runs.files import read_json_lines
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import EncodedRows, Window

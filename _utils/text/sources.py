@@ -16,10 +16,9 @@ import pyarrow
 from fastcore.basics import chunked
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key, file_chunks, write_atomically, write_text_atomically
 from _utils.names import HUB_CORPORA
 from _utils.progress import Progress
-from _utils.runs.checkpoints import write_atomically, write_text_atomically
-from _utils.runs.files import content_key, file_chunks
 from _utils.text.readers import (
     EMBEDDED,
     LONG,

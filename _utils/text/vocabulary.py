@@ -14,10 +14,10 @@ from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key, write_text_atomically
 from _utils.names import find_checkpoint, is_vocab_file
 from _utils.progress import Progress
-from _utils.runs.checkpoints import load_pretraining_checkpoint, write_text_atomically
-from _utils.runs.files import content_key
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text.normalization import warn_of_losses
 from _utils.text.readers import PROSE, cut_text
 from _utils.text.special_tokens import (

@@ -11,22 +11,14 @@ from datasets import concatenate_datasets
 from _utils import plots
 from _utils.config import continued_steps, with_schedule
 from _utils.errors import UserError, as_user_error
+from _utils.files import check_writable, code_key, content_key, file_chunks, write_text_atomically
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
 from _utils.progress import counted
 from _utils.recipes import is_pair
-from _utils.runs.checkpoints import (
-    FORMAT,
-    OTHERWISE,
-    check_writable,
-    resume,
-    save_pretrained,
-    saved_networks,
-    write_text_atomically,
-)
-from _utils.runs.files import code_key, content_key, file_chunks
+from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.text import (
     extend_tokenizer,

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from _utils import files
 from _utils.commands.export_notebooks import SCRIPTS
-from _utils.runs import files
 
 FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")
 both_scripts = pytest.mark.parametrize("script", SCRIPTS.values())
@@ -16,7 +16,7 @@ both_notebooks = pytest.mark.parametrize("notebook", SCRIPTS)
 @pytest.fixture
 def project(tmp_path, monkeypatch, repo):
     """A copy of both scripts, both notebooks and a module."""
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/runs/files.py"))
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/files.py"))
     (tmp_path / "_utils").mkdir()
     for name in ("_utils/optim.py", *SCRIPTS, *SCRIPTS.values()):
         shutil.copy(repo / name, tmp_path / name)

@@ -1,14 +1,72 @@
-"""Reading text files and JSON lines with the file and the line in each error, and hashes that name cached files."""
+"""Files: atomic writes, hashes that name cached files, and lines of text and JSON with their number in each error."""
+import glob
 import json
+import os
+import platform
 import re
+import shutil
 from functools import cache
 from pathlib import Path
 
+import psutil
 import xxhash
 
-from _utils.errors import UserError
+from _utils.errors import UserError, as_user_error
 
 _FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")  # its values are settings, not code
+
+
+def write_atomically(path, write):
+    """Call `write` with a binary file, which appears under `path` only when it is complete and synced to disk."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = unfinished_name(path)
+    try:
+        # torch.save raises RuntimeError when the disk is full
+        with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
+                           "command; files saved earlier are intact.", (OSError, RuntimeError)):
+            with open(unfinished, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_text_atomically(path, text):
+    """Write a UTF-8 text file atomically."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def unfinished_name(path):
+    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
+    processes.
+    """
+    host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
+        pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
+        if pid == os.getpid() or not psutil.pid_exists(pid):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
+
+
+def check_writable(*folders):
+    """Raise UserError if files cannot be written to these folders, which need not exist yet."""
+    for folder in map(Path, folders):
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
+                            "permission is denied. Move the file, or start in another folder.")
+
+
+def check_output(option, path, suffix):
+    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
+    or another.
+    """
+    if not path.endswith(suffix):
+        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
+    check_writable(Path(path).parent)
 
 
 def content_key(made_of, chunks=()):
@@ -29,7 +87,7 @@ def code_key(path):
     path: of the script, or of the notebook, of which only the code cells count. Computed once per process, because
     later edits do not change the code that runs.
     """
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     script = _FIRST_CELL.sub("", _code_of(root / path)) if (root / path).is_file() else ""
     return content_key(script, [module.read_bytes() for module in sorted(root.glob("_utils/**/*.py"))])
 

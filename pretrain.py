@@ -81,9 +81,10 @@ from _utils.objectives.kinds import objective_of
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
 from _utils.runs import RunFolder
+from _utils.text import load_data
 from _utils.training import (
     DTYPES, ClippingLearner, Gradients, PretrainingMetrics, Processes, seed_step, set_seed, split_micro_batches)
-from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
+from _utils.training.pretraining_run import pretraining_run, step_callbacks
 
 # %% [markdown]
 # ## 2. Data

@@ -101,15 +101,22 @@ class RunLog:
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
     """Context in which no other process can train the run of this folder; raises UserError if one does. A kill
-    releases the lock.
+    releases the lock. Nothing is left of it if the run does not begin.
 
     name_key: the configuration key that names a run, for the error message.
     """
+    path = folder.with_name(f".{folder.name}.lock")
     with as_user_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
                        f"{name_key}.", Timeout):
-        lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
+        lock = FileLock(path).acquire(timeout=0)
     with lock:
-        yield
+        try:
+            yield
+        finally:
+            if not folder.exists():  # the run did not begin
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # not empty
+                    os.removedirs(path.parent)
 
 
 def read_metrics(path, split):

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from _utils.names import HUB_CORPORA
 from _utils.objectives.keys import NAMES
-from _utils.recipes import FRESH_WEIGHTS, RECIPES, TYINGS, is_pair
+from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ PRETRAIN_KEYS = {
         "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
         "the prepared examples.")),
     "max_length": Key(Length | None, None, "Maximum length of an example, in tokens. None: the recipe's."),
-    "masking": Key(Literal["bernoulli", "official"], "bernoulli", (
+    "masking": Key(Literal[tuple(MASKINGS)], "bernoulli", (
         "'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number "
         "of positions per example, drawn with replacement, including [UNK]; the token ids of positions drawn twice "
         "are averaged (F7-F12, F19)."), heading="Masking and sampling"),

@@ -21,6 +21,8 @@ TYINGS = {
 }
 
 
+# The values of the key `masking`, and whether [UNK] may be masked (F9, D2). Their functions are in Pretrain.ipynb.
+MASKINGS = {"bernoulli": False, "official": True}
 FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weights`
 
 

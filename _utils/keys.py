@@ -9,9 +9,11 @@ from annotated_types import Predicate
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from _utils.loggers import LOGGERS
 from _utils.names import HUB_CORPORA
 from _utils.objectives.keys import NAMES
 from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
+from _utils.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,10 @@ Count, Index, Length = count(), count(0), count(8, 512)
 Positive = number("a number above 0", gt=0)
 NonNegative = number("a number of at least 0", ge=0)
 Percent = number("a percentage above 0, at most 100", gt=0, le=100)
-Schedule = Literal["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"]
+Schedule = Literal[tuple(SCHEDULES)]
 Size = Literal[tuple(RECIPES)]
 Precision = Literal["bf16", "fp16", "fp32", None]
-Logger = Literal["tensorboard", "neptune", "wandb", None]
+Logger = Literal[tuple(LOGGERS)]
 _Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
 _Pair = Annotated[str, Predicate(is_pair), Field(description=(
     "a checkpoint (.pth), a folder with generator/ and discriminator/, the hub id of a discriminator"))]

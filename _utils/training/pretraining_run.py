@@ -14,10 +14,10 @@ from _utils.files import check_writable, code_key, content_key, file_chunks, wri
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
-from _utils.optim import schedules
 from _utils.progress import counted
 from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.log import RunFolder, RunLog, locked, upload
+from _utils.schedules import schedules
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
 from _utils.text.loading import corpora_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder

@@ -12,8 +12,8 @@ from recorded import GOLDEN, recorded
 import pretrain
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.config import complete
-from _utils.optim import schedules
 from _utils.recipes import RECIPES, Network, Recipe, electra
+from _utils.schedules import schedules
 from benchmarks.flops import CONVENTIONS, flops_per_token
 
 VARIANTS = recorded("official/variants/variants.json")

@@ -18,12 +18,13 @@ from _utils.progress import counted
 from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.schedules import schedules
+from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
 from _utils.text.loading import corpora_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
 from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
-from _utils.training.device import choose_device, choose_precision, micro_batch_size, set_seed
+from _utils.training.device import choose_device, choose_precision, micro_batch_size
 from _utils.training.processes import Processes
 
 NETWORKS = ("initial_weights", "generator", "discriminator")

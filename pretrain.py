@@ -81,9 +81,10 @@ from _utils.objectives.kinds import objective_of
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
 from _utils.runs import RunFolder
+from _utils.text import load_data, never_masked
 from _utils.training import (
     DTYPES, ClippingLearner, Gradients, PretrainingMetrics, Processes, seed_step, set_seed, split_micro_batches)
-from _utils.training.pretraining_run import load_data, pretraining_run, step_callbacks
+from _utils.training.pretraining_run import pretraining_run, step_callbacks
 
 # %% [markdown]
 # ## 2. Data
@@ -242,15 +243,18 @@ class MaskedLMCallback(Callback):
 
 
 # %%
+# By the value of `masking`: the function, and the largest number of slots in an example; None: tokens are independent.
+MASKING_FUNCTIONS = {"bernoulli": (mask_tokens, None), "official": (mask_tokens_official, max_slots)}
+
+
 def build_masking(c, hf_tokenizer):
     """MaskedLMCallback of a configuration."""
-    special_ids, kwargs = hf_tokenizer.all_special_ids, dict(masking=mask_tokens)
-    if c.masking == "official":  # [UNK] may be masked (F9, D2)
-        special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
-        kwargs = dict(masking=mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)
+    masking, has_slots = MASKING_FUNCTIONS[c.masking]
+    kwargs = {"pad_token_index": hf_tokenizer.pad_token_id} if has_slots else {}  # which counts the tokens
     replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
-    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), mlm_probability=c.mask_prob,
-                            replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
+    return MaskedLMCallback(hf_tokenizer.mask_token_id, never_masked(hf_tokenizer, c.masking), len(hf_tokenizer),
+                            masking=masking, mlm_probability=c.mask_prob, replace_prob=replace_prob,
+                            orginal_prob=orginal_prob, **kwargs)
 
 
 # %% [markdown]
@@ -481,7 +485,7 @@ def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
     """
     objective = objective_of(c)
     networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
-    of_example = max_slots if c.masking == "official" else None
+    _, of_example = MASKING_FUNCTIONS[c.masking]
     n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, max_slots=of_example) if fixed_slots else None
     model = objective.make_model(c, networks, hf_tokenizer, ELECTRAModel, n_slots)
     if fixed_slots:

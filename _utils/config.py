@@ -261,6 +261,9 @@ def _check_pair(config, objective):
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
+    if isinstance(config.vocab, int):
+        raise UserError(f"vocab={config.vocab} trains a vocabulary, but initial_weights={config.initial_weights!r} has "
+                        "one. Leave out vocab, or set it to a vocab.txt with words to add.")
 
 
 def _check_address(where):

@@ -9,9 +9,11 @@ from annotated_types import Predicate
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from _utils.loggers import LOGGERS
 from _utils.names import HUB_CORPORA
 from _utils.objectives.keys import NAMES
-from _utils.recipes import FRESH_WEIGHTS, RECIPES, TYINGS, is_pair
+from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
+from _utils.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,10 @@ Count, Index, Length = count(), count(0), count(8, 512)
 Positive = number("a number above 0", gt=0)
 NonNegative = number("a number of at least 0", ge=0)
 Percent = number("a percentage above 0, at most 100", gt=0, le=100)
-Schedule = Literal["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"]
+Schedule = Literal[tuple(SCHEDULES)]
 Size = Literal[tuple(RECIPES)]
 Precision = Literal["bf16", "fp16", "fp32", None]
-Logger = Literal["tensorboard", "neptune", "wandb", None]
+Logger = Literal[tuple(LOGGERS)]
 _Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
 _Pair = Annotated[str, Predicate(is_pair), Field(description=(
     "a checkpoint (.pth), a folder with generator/ and discriminator/, the hub id of a discriminator"))]
@@ -124,7 +126,7 @@ PRETRAIN_KEYS = {
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
-        "to add to their vocabulary, or a number: its size with frequent words of the text.")),
+        "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
         "vocab.txt does if it has capital letters.")),
@@ -147,7 +149,7 @@ PRETRAIN_KEYS = {
         "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
         "the prepared examples.")),
     "max_length": Key(Length | None, None, "Maximum length of an example, in tokens. None: the recipe's."),
-    "masking": Key(Literal["bernoulli", "official"], "bernoulli", (
+    "masking": Key(Literal[tuple(MASKINGS)], "bernoulli", (
         "'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number "
         "of positions per example, drawn with replacement, including [UNK]; the token ids of positions drawn twice "
         "are averaged (F7-F12, F19)."), heading="Masking and sampling"),

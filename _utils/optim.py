@@ -1,13 +1,17 @@
-"""ELECTRA's optimizer, gradient clipping and learning rate schedules."""
+"""ELECTRA's optimizer and gradient clipping."""
 import re
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import torch
-from fastai.callback.schedule import combined_cos
 from safetensors.torch import load_file
 from torch import Tensor
+
+from _utils.schedules import (  # noqa: F401  which other programs import from here
+    group_schedules,
+    linear_warmup_and_decay,
+    linear_warmup_and_then_decay,
+)
 
 # beside the weights of a converted network: {'name.exp_avg': m, 'name.exp_avg_sq': v} of parameters
 MOMENTS_FILE = "adam.safetensors"
@@ -95,70 +99,6 @@ def clip_gradients(grads, max_norm=1.):
     norm = torch.nn.utils.get_total_norm(grads)
     torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))
     return norm
-
-
-def linear_warmup_and_decay(
-    pct: float,
-    lr_max: float,
-    total_steps: int,
-    warmup_steps: int | None = None,
-    warmup_pct: float | None = None,
-    end_lr: float = 0.,
-    decay_power: float = 1.,
-) -> float:
-    """ELECTRA's schedule: the product of warmup and decay, whose peak is slightly below lr_max (F31).
-
-    pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
-    The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
-    """
-    step = round(pct * total_steps)
-    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
-    decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
-    return decayed * min(1., step / warmup) if warmup else decayed
-
-
-def linear_warmup_and_then_decay(
-    pct: float,
-    lr_max: float,
-    total_steps: int,
-    warmup_steps: int | None = None,
-    warmup_pct: float | None = None,
-    end_lr: float = 0.,
-    decay_power: float = 1.,
-) -> float:
-    """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
-    step = round(pct * total_steps)
-    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
-    if step < warmup:
-        return lr_max * (step / warmup)
-    rest = total_steps - warmup
-    done = (step - warmup) / rest if rest else 1.
-    return (lr_max - end_lr) * (1 - done) ** decay_power + end_lr
-
-
-def schedules(name, lr, steps, warmup_steps, decay_power=1.):
-    """Schedules by hyperparameter, {'lr': pct -> lr}, plus 'mom' if momentum is scheduled too (D17).
-
-    original_linear: linear_warmup_and_decay;  separate_linear: linear_warmup_and_then_decay;
-    one_cycle: fastai's;  adjusted_one_cycle: fastai's with the given warmup and a start near 0.
-    """
-    linear = {"original_linear": linear_warmup_and_decay, "separate_linear": linear_warmup_and_then_decay}
-    if name in linear:
-        return {
-            "lr": partial(
-                linear[name], lr_max=lr, total_steps=steps, warmup_steps=warmup_steps, decay_power=decay_power
-            )
-        }
-    rise, div = {"one_cycle": (.25, 25.), "adjusted_one_cycle": (min(warmup_steps, steps - 1) / steps, 1e5)}[name]
-    return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}
-
-
-def group_schedules(name, lrs, steps, warmup_steps):
-    """`schedules` for parameter groups with different learning rates: 'lr' returns a list, one value for each of
-    `lrs`.
-    """
-    shape = schedules(name, 1., steps, warmup_steps)
-    return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}
 
 
 def restore_moments(optimizer, model, folder):

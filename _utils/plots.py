@@ -16,7 +16,7 @@ from sklearn.metrics import ConfusionMatrixDisplay
 
 from _utils.runs.checkpoints import saved_networks
 from _utils.runs.log import read_metrics
-from _utils.training.device import fork_rng
+from _utils.seeds import fork_rng
 
 # One colour for one meaning in all plots.
 BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa #99bbdd #ee7733 #228833 #999999".split()

@@ -21,6 +21,8 @@ TYINGS = {
 }
 
 
+# The values of the key `masking`, and whether [UNK] may be masked (F9, D2). Their functions are in Pretrain.ipynb.
+MASKINGS = {"bernoulli": False, "official": True}
 FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weights`
 
 
@@ -205,19 +207,6 @@ def config_from_shapes(shape_of):
     return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(
         vocab_size
     )
-
-
-def forward_flops(network, vocab_size, length, predicted):
-    """Floating point operations per token of a forward pass in matrix products, a multiply-add as two operations.
-
-    predicted: share of the tokens for which the network predicts a token; None: it is a discriminator.
-    Sharing weights between layers does not save operations.
-    """
-    h, i, e = network.hidden, network.intermediate, network.embedding
-    is_projected = e != h or network.family == "albert"
-    head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
-    per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
-    return 2 * (network.layers * per_layer + is_projected * e * h + head)
 
 
 def warmup_in_steps(warmup, steps):

@@ -5,14 +5,16 @@ from types import SimpleNamespace
 import pandas as pd
 
 from _utils.errors import UserError
+from _utils.files import check_output
 from _utils.finetuning.runs import SCORES, Runs, score
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
-from _utils.objectives.kinds import flops_per_token, objective_of
+from _utils.objectives.kinds import objective_of
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
-from _utils.runs.checkpoints import check_output, load_pretraining_checkpoint
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.runs.log import MILESTONE
+from benchmarks.flops import flops_per_token, recipe_of_checkpoint
 
 _CHECKPOINT = ["system", "seed", "percent"]
 
@@ -130,10 +132,12 @@ def checkpoint_flops(path):
         raise UserError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                         f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
     networks = {part: network_from(config_of(checkpoint, part, path)) for part in parts}
-    recipe = objective.recipe_of_checkpoint(recipe_of(config), networks)
+    recipe = recipe_of_checkpoint(recipe_of(config), objective.name, networks)
     vocab_size = checkpoint[f"{parts[-1]}_config"]["vocab_size"]
     per_token = lambda name: flops_per_token(recipe, vocab_size, config.max_length, config.mask_prob, name)
-    flops = checkpoint["step"] * per_token(objective.name) + objective.first_stage_flops(config, per_token)
+    flops = checkpoint["step"] * per_token(objective.name)
+    if objective.has_first_stage:
+        flops += config.two_stage_steps * per_token("mlm")
     return config.bs * config.max_length * flops
 
 

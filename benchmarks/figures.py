@@ -10,12 +10,12 @@ from matplotlib.colors import to_hex
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 from _utils.config import complete
 from _utils.networks import load_pair
-from _utils.objectives.kinds import flops_per_token
 from _utils.plots import BLUE, GREEN, GREY, ORANGE, tokens_in_color
 from _utils.recipes import RECIPES
 from _utils.runs import read_metrics
 from _utils.tasks.glue import TASKS
 from _utils.text import load_tokenizer
+from benchmarks.flops import flops_per_token
 from benchmarks.tables import (
     ELECTRA,
     MINI,

@@ -25,11 +25,12 @@ from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.keys import Count, Text
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
+from _utils.seeds import set_seed
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import EncodedTask, finetuning_dataloaders
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
-from _utils.training.device import choose_device, set_seed
+from _utils.training.device import choose_device
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
 from benchmarks.report import alternate, median_ratio, own_process, parse, seconds_of, write_results
 

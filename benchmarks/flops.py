@@ -2,11 +2,24 @@
 objective beside ELECTRA's: `python -m benchmarks.flops`.
 """
 import itertools
+from dataclasses import replace
 from functools import partial
 
-from _utils.objectives.keys import NAMES
-from _utils.objectives.kinds import flops_per_token
+from _utils.objectives.keys import NAMES, default_name
 from _utils.recipes import RECIPES
+
+
+def forward_flops(network, vocab_size, length, predicted):
+    """Floating point operations per token of a forward pass in matrix products, a multiply-add as two operations.
+
+    predicted: share of the tokens for which the network predicts a token; None: it is a discriminator.
+    Sharing weights between layers does not save operations.
+    """
+    h, i, e = network.hidden, network.intermediate, network.embedding
+    is_projected = e != h or network.family == "albert"
+    head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
+    per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
+    return 2 * (network.layers * per_layer + is_projected * e * h + head)
 
 
 def google_flops(network, vocab_size, length, predicted, is_dense=True):
@@ -25,6 +38,72 @@ def google_flops(network, vocab_size, length, predicted, is_dense=True):
         else predicted * (2 * e * vocab_size + 2 * h * e + 14 * e + 7 * vocab_size)
     )
     return network.layers * per_layer + embedding + head
+
+
+# Operations per token of a training step, by objective. The arguments are the recipe, the function `forward` of a
+# Network and `predicted`, the share of masked tokens, and the operations of a backward pass in forward passes.
+
+
+def electra(recipe, forward, mask_prob, backward):
+    of_generator = forward(recipe.generator, predicted=mask_prob)
+    return (1 + backward) * (of_generator + forward(recipe.discriminator, predicted=None))
+
+
+def mlm(recipe, forward, mask_prob, backward):
+    return (1 + backward) * forward(recipe.encoder, predicted=mask_prob)
+
+
+def replace_mlm(recipe, forward, mask_prob, backward):
+    return two_mlms(recipe, forward, mask_prob, backward, second_share=mask_prob)
+
+
+def two_mlms(recipe, forward, mask_prob, backward, second_share=1.):
+    """second_share: of the tokens that the second network predicts; all of them in All-Tokens MLM."""
+    of_generator = forward(recipe.generator, predicted=mask_prob)
+    return (1 + backward) * (of_generator + forward(recipe.discriminator, predicted=second_share))
+
+
+def two_stage(recipe, forward, mask_prob, backward):
+    """The second stage, with a frozen generator of the discriminator's size."""
+    of_generator = forward(recipe.discriminator, predicted=mask_prob)
+    return of_generator + (1 + backward) * forward(recipe.discriminator, predicted=None)
+
+
+def uniform_generator(recipe, forward, mask_prob, backward):
+    return (1 + backward) * forward(recipe.discriminator, predicted=None)
+
+
+def two_towers(recipe, forward, mask_prob, backward):
+    """Two towers at all positions, one of them with the head; its first layer has the width of one tower."""
+    of_towers = forward(recipe.generator, predicted=1.) + forward(recipe.generator, predicted=0.)
+    return (1 + backward) * (of_towers + forward(recipe.discriminator, predicted=None))
+
+
+# Other objectives count as ELECTRA.
+OF_OBJECTIVES = {"mlm": mlm, "replace_mlm": replace_mlm, "all_tokens_mlm": two_mlms, "two_stage": two_stage,
+                 "uniform_generator": uniform_generator, "electric": two_towers, "two_tower_generator": two_towers}
+
+
+def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):
+    """Floating point operations per token of a training step. length, mask_prob, objective (a name): None: those of the
+    recipe.
+
+    count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in
+    forward passes. Google counts differently (`google_flops`, F103). The generator's head only processes masked
+    positions.
+    """
+    forward = partial(count, vocab_size=vocab_size, length=length or recipe.max_length)
+    operations = OF_OBJECTIVES.get(objective or default_name(recipe), electra)
+    return operations(recipe, forward, mask_prob or recipe.mask_prob, backward)
+
+
+def recipe_of_checkpoint(recipe, objective, networks):
+    """The recipe with the networks of a checkpoint, {part: Network}. objective: its name."""
+    if objective == "mlm":
+        return replace(recipe, **networks, discriminator=None)
+    if objective in ("replace_mlm", "all_tokens_mlm"):  # the second network is the only one that is saved
+        return replace(recipe, discriminator=networks["generator"])
+    return replace(recipe, **networks)
 
 
 # Arguments of `flops_per_token`: its own convention, and Google's, in which a backward pass costs one forward pass.

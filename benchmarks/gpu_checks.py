@@ -10,8 +10,9 @@ from _utils.config import complete
 from _utils.networks import fast_electra
 from _utils.optim import clip_by_global_norm
 from _utils.recipes import Network
+from _utils.seeds import seed_step, set_seed
 from _utils.text.vocabulary import tokenizer_from_tokens
-from _utils.training.device import choose_device, choose_precision, seed_step, set_seed
+from _utils.training.device import choose_device, choose_precision
 from benchmarks.gpu_training import captured_graphs, release, static_training, traced_only, weights_of
 from benchmarks.pretraining import VOCABULARY, random_batch
 

@@ -13,8 +13,9 @@ from _utils.config import complete
 from _utils.finetuning.runs import Runs
 from _utils.runs.checkpoints import save_pretrained
 from _utils.runs.log import read_metrics
+from _utils.seeds import set_seed
 from _utils.tasks.glue import GLUE, TASKS
-from _utils.training.device import choose_device, set_seed
+from _utils.training.device import choose_device
 from benchmarks.finetuning import load_tables, tokenizer_for
 from benchmarks.gpu_checks import relative
 from benchmarks.pretraining import VOCABULARY

@@ -9,13 +9,13 @@ from torch._dynamo.utils import counters
 
 import pretrain
 from _utils.config import complete
-from _utils.objectives.kinds import flops_per_token
 from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph
 from _utils.training.device import choose_device
 from _utils.training.learners import DTYPES
+from benchmarks.flops import flops_per_token
 from benchmarks.gpu_training import (
     captured_graphs,
     gradients_of_a_batch,

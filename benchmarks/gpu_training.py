@@ -12,9 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import pretrain
 from _utils.config import complete
+from _utils.seeds import seed_step, set_seed
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph
-from _utils.training.device import seed_step, set_seed
 from benchmarks.pretraining import VOCABULARY, Training, random_batch
 from benchmarks.report import seconds_of, wait_for
 

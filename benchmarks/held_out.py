@@ -15,10 +15,11 @@ import pandas as pd
 import torch
 
 import pretrain
+from _utils.files import check_output, write_atomically
 from _utils.keys import PRETRAIN_KEYS, Index, list_of
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import load_weights
-from _utils.runs.checkpoints import check_output, load_pretraining_checkpoint, write_atomically
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.training.device import choose_device
 from _utils.training.metrics import evaluate
 from _utils.training.pretraining_run import fit_to_hardware

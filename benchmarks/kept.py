@@ -21,7 +21,8 @@ import torch
 from fastai.callback.core import Callback
 
 from _utils.errors import UserError, print_user_errors
-from _utils.runs.checkpoints import load_checkpoint, pretraining_checkpoint, write_atomically
+from _utils.files import write_atomically
+from _utils.runs.checkpoints import load_checkpoint, pretraining_checkpoint
 from _utils.training.callbacks import TrainingRecorder
 
 PIECE = 15_000_000  # bytes

@@ -33,15 +33,17 @@ from _utils.config import complete
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Count, count, list_of
 from _utils.objectives import keys
-from _utils.objectives.kinds import flops_per_token, objective_of
+from _utils.objectives.kinds import objective_of
 from _utils.recipes import RECIPES
+from _utils.seeds import set_seed
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.training.callbacks import StopSignals, TrainingRecorder
-from _utils.training.device import choose_device, has_on_cpu, set_seed
+from _utils.training.device import choose_device, has_on_cpu
 from _utils.training.learners import DTYPES
 from _utils.training.pretraining_run import fit_to_hardware
 from _utils.training.processes import Processes
+from benchmarks.flops import flops_per_token
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, reference_step
 from benchmarks.report import (

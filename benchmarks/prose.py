@@ -9,7 +9,7 @@ import lzma
 import re
 import sys
 
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.text.readers import EMBEDDED, PROSE, find_files, read_file
 from _utils.text.vocabulary import train_vocabulary
 

@@ -15,12 +15,12 @@ import torch
 
 import pretrain
 from _utils.config import complete
+from _utils.files import write_text_atomically
 from _utils.finetuning.quickstart import SHIPPED
 from _utils.finetuning.runs import Runs, score
 from _utils.networks import load_with_head
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunFolder, read_metrics
-from _utils.runs.checkpoints import write_text_atomically
 from _utils.text import load_documents
 from _utils.training.damaged_text import measure
 

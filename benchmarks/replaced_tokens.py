@@ -20,8 +20,8 @@ from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
 from _utils.text import split_held_out
+from _utils.text.loading import prepare_data
 from _utils.training import choose_device
-from _utils.training.pretraining_run import prepare_data
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
 # their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.

@@ -33,10 +33,11 @@ from _utils.keys import PRETRAIN_KEYS, Count, Positive, Text, count, list_of
 from _utils.objectives.kinds import objective_of
 from _utils.runs.checkpoints import find_resume_checkpoint, save_checkpoint
 from _utils.runs.log import RunFolder
+from _utils.text import load_data, prepare_data
 from _utils.training.callbacks import Stopped
 from _utils.training.cuda_graph import state_restored
 from _utils.training.metrics import evaluate
-from _utils.training.pretraining_run import load_data, prepare_data, pretraining_run, step_callbacks
+from _utils.training.pretraining_run import pretraining_run, step_callbacks
 from benchmarks.kept import Keep
 from benchmarks.pretraining import begin
 from benchmarks.report import launcher, parse, seconds_of

@@ -14,13 +14,12 @@ from statistics import median
 import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
+from _utils.files import read_json_lines
 from _utils.finetuning.runs import score
-from _utils.objectives.kinds import flops_per_token
 from _utils.recipes import RECIPES
-from _utils.runs.files import read_json_lines
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
-from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
+from benchmarks.flops import CONVENTIONS, flops_per_token, steps_of_equal_compute
 
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"

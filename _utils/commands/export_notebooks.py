@@ -10,10 +10,10 @@ import nbformat
 from nbclient import NotebookClient
 
 from _utils.errors import UserError, as_user_error
-from _utils.runs.checkpoints import write_text_atomically
-from _utils.runs.files import EXPLORING
+from _utils.files import write_text_atomically
 
 SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
+EXPLORING = "active-ipynb"  # tag of the cells that are left out of the script
 EXPORTED = Path(".exported")  # copies of the scripts, by which the next export finds out whether somebody edited them
 
 

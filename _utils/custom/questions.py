@@ -16,7 +16,7 @@ from _utils.custom.question_rows import QuestionRows
 from _utils.custom.splits import split_rows
 from _utils.custom.task import CustomTask
 from _utils.errors import UserError
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.tasks.parts import Files, Head, Reading, Scores
 from _utils.tasks.predictor import head_options
 from _utils.tasks.tables import TaskData

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from _utils.custom.cells import split_words
 from _utils.custom.definition import FORMATS, TEXTS_ADVICE
 from _utils.errors import UserError, as_user_error
-from _utils.runs.files import read_json_lines, read_text
+from _utils.files import read_json_lines, read_text
 from _utils.tasks.tables import Table, malformed, table_of_cells
 
 _JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "

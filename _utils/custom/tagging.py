@@ -18,7 +18,7 @@ from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, sc
 from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.tasks.parts import Column, Files, Predictions
 from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from _utils.files import check_writable, code_key
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.lengths import advice_about_length, length_warnings
 from _utils.finetuning.model import save_finetuned
@@ -28,7 +29,7 @@ from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_ba
 from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained
 from _utils.objectives.kinds import objective_of
-from _utils.runs import RunLog, check_writable, code_key, locked
+from _utils.runs import RunLog, locked
 from _utils.runs.checkpoints import FORMAT
 from _utils.tasks.glue import load_task
 from _utils.tasks.rows import EncodedTask, encode_task, special_token_notice, text_notices

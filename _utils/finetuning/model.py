@@ -14,12 +14,13 @@ from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
+from _utils.seeds import fork_rng
 from _utils.tasks.registry import task_of
 from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
-from _utils.training.device import avoid_cudnn_attention, fork_rng
+from _utils.training.device import avoid_cudnn_attention
 
 
 class KeepBest(Callback):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.text.damage import change_number, is_long, plain_words, put_in_foreign_word
 
 

@@ -6,6 +6,7 @@ import torch
 from _utils.errors import UserError
 from _utils.networks.fast_electra import FastELECTRA, fill_slots, masked_slots
 from _utils.networks.sampling import fast_sample
+from _utils.seeds import fork_rng
 
 ROWS = 2  # of a batch, which show a difference in a fraction of a second
 
@@ -49,7 +50,7 @@ def without_dropout(model):
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with fork_rng(device):
         try:
             yield device
         finally:

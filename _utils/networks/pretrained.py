@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import logging
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key
 from _utils.names import find_checkpoint
 from _utils.networks.build import (
     PARTS,
@@ -25,7 +26,6 @@ from _utils.networks.build import (
 )
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_pretraining_checkpoint
-from _utils.runs.files import content_key
 from _utils.text.new_tokens import pieces_of_new_tokens
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
 

@@ -5,7 +5,7 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
     selected_by, unused, defaults, check    what it means for the keys of a configuration: a base class in keys.py
     networks, fresh, trained                the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained; ELECTRA's model and loss are those of Pretrain.ipynb
-    predicted, flops                        what a step costs
+    predicted                               what a step keeps for the backward pass
     first_stage                             a run that comes before
     minus_logit, score_in_pairs             what the discriminator's logits say about a text
     title, training, finetuned              how exported networks are described
@@ -16,8 +16,6 @@ its outputs for tokens (`reads_padding`), no batch is cut to its longest row. It
 Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second under its name.
 Everything else asks the objective, and never for its name.
 """
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -129,28 +127,9 @@ class Objective(ObjectiveKeys):
         """
         return c
 
-    # Cost
-
     def predicted(self, mask_prob):
         """Positions whose logits over the vocabulary are kept for the backward pass, as a share of the tokens."""
         return mask_prob
-
-    def flops(self, recipe, forward, mask_prob, backward):
-        """Floating point operations per token of a training step.
-
-        forward: function of a Network and `predicted`, as `forward_flops`.   backward: operations of a backward pass in
-        forward passes.
-        """
-        of_generator = forward(recipe.generator, predicted=mask_prob)
-        return (1 + backward) * (of_generator + forward(recipe.discriminator, predicted=None))
-
-    def first_stage_flops(self, c, per_token):
-        """Operations per token of an earlier run, times its steps. per_token: function of an objective's name."""
-        return 0
-
-    def recipe_of_checkpoint(self, recipe, networks):
-        """The recipe with the networks of a checkpoint, {part: Network}."""
-        return replace(recipe, **networks)
 
     # Scores of texts
 

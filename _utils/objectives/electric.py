@@ -22,6 +22,7 @@ from _utils.networks.two_towers import TwoTowers, cross_entropy_everywhere
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective, WeightedLoss
 from _utils.objectives.keys import ElectricKeys, TwoTowerKeys
 from _utils.runs.checkpoints import load_pretraining_checkpoint
+from _utils.text import never_masked
 
 
 class ClozeLoss(NamedTuple):
@@ -126,18 +127,12 @@ class TwoTowerGenerator(TwoTowerKeys, Objective):
         model, towers = super().make_model(c, networks, hf_tokenizer, plain_model, n_slots), networks[0]
         for source, target in shared_modules(towers.ltr, towers.rtl, c.tying):
             share_parameters(source, target)
-        may_be_masked = hf_tokenizer.unk_token_id if c.masking == "official" else None  # F9, D2
-        model.never_masked = [i for i in hf_tokenizer.all_special_ids if i != may_be_masked]
+        model.never_masked = never_masked(hf_tokenizer, c.masking)
         model.log_odds = math.log(c.mask_prob / (1 - c.mask_prob))
         return model
 
     def make_loss(self, c, electra_loss):
         return TwoTowerLoss((c.gen_weight, c.disc_weight))
-
-    def flops(self, recipe, forward, mask_prob, backward):
-        """Two towers at all positions, one of them with the head; its first layer has the width of one tower."""
-        of_towers = forward(recipe.generator, predicted=1.) + forward(recipe.generator, predicted=0.)
-        return (1 + backward) * (of_towers + forward(recipe.discriminator, predicted=None))
 
 
 class Electric(ElectricKeys, TwoTowerGenerator):

@@ -1,6 +1,4 @@
 """The objectives, and which one a configuration or a finished run has."""
-from functools import partial
-
 from _utils.errors import UserError
 from _utils.objectives.adversarial import Adversarial
 from _utils.objectives.all_tokens_mlm import AllTokensMLM
@@ -8,13 +6,12 @@ from _utils.objectives.base import Objective
 from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
 from _utils.objectives.electric import Electric, TwoTowerGenerator
-from _utils.objectives.keys import default_name, selected
+from _utils.objectives.keys import selected
 from _utils.objectives.mlm import MaskedLM
 from _utils.objectives.new_generator import NewGenerator
 from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator
-from _utils.recipes import forward_flops
 
 ELECTRA = Objective()
 OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
@@ -29,18 +26,6 @@ def objective_of(c):
 def named(name):
     """The Objective that is recorded under a name; ELECTRA for an unknown one."""
     return next((one for one in OBJECTIVES if one.name == name), ELECTRA)
-
-
-def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):
-    """Floating point operations per token of a training step. length, mask_prob, objective (a name): None: those of the
-    recipe.
-
-    count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in
-    forward passes. Google counts differently (benchmarks/flops.py, F103). The generator's head only processes masked
-    positions.
-    """
-    forward = partial(count, vocab_size=vocab_size, length=length or recipe.max_length)
-    return named(objective or default_name(recipe)).flops(recipe, forward, mask_prob or recipe.mask_prob, backward)
 
 
 def check_fills_masks(name, loaded):

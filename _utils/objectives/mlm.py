@@ -1,7 +1,6 @@
 """Masked language modelling alone, with the discriminator's architecture: BERT's objective, and the first half of
 ELECTRA (F92).
 """
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -46,9 +45,3 @@ class MaskedLM(MaskedLMKeys, Objective):
 
     def make_loss(self, c, electra_loss):
         return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)
-
-    def recipe_of_checkpoint(self, recipe, networks):
-        return replace(recipe, **networks, discriminator=None)
-
-    def flops(self, recipe, forward, mask_prob, backward):
-        return (1 + backward) * forward(recipe.encoder, predicted=mask_prob)

@@ -1,5 +1,4 @@
 """Base classes of Replace MLM and All-Tokens MLM, whose second network is a masked language model."""
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -60,10 +59,3 @@ class SecondMLM(SecondMLMKeys, Objective):
 
     def make_loss(self, c, electra_loss):
         return self.loss((c.gen_weight, c.disc_weight), c.gen_smooth_label)
-
-    def recipe_of_checkpoint(self, recipe, networks):
-        return replace(recipe, discriminator=networks["generator"])  # the second network is the only one that is saved
-
-    def flops(self, recipe, forward, mask_prob, backward):
-        second = forward(recipe.discriminator, predicted=self.second_share(mask_prob))
-        return (1 + backward) * (forward(recipe.generator, predicted=mask_prob) + second)

@@ -36,14 +36,6 @@ class TwoStage(TwoStageKeys, Objective):
     def load_pair(self, c):
         return second_stage_pair(c.initial_weights)
 
-    def first_stage_flops(self, c, per_token):
-        return c.two_stage_steps * per_token("mlm")
-
-    def flops(self, recipe, forward, mask_prob, backward):
-        """Of the second stage, with a frozen generator of the discriminator's size."""
-        of_generator = forward(recipe.discriminator, predicted=mask_prob)
-        return of_generator + (1 + backward) * forward(recipe.discriminator, predicted=None)
-
 
 def second_stage_pair(name):
     """(generator, discriminator) of the second stage: the generator is frozen, the discriminator starts from its

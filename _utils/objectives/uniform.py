@@ -22,6 +22,3 @@ class UniformGenerator(UniformGeneratorKeys, Objective):
     drop_in = UniformModel
     training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
                                  "generator"}
-
-    def flops(self, recipe, forward, mask_prob, backward):
-        return (1 + backward) * forward(recipe.discriminator, predicted=None)

@@ -1,19 +1,14 @@
 """Checkpoint files: plain dictionaries of tensors, numbers and strings, written atomically, and resuming from them."""
 import contextlib
 import errno
-import glob
 import importlib.metadata
-import os
 import platform
-import re
-import shutil
 import zipfile
-from pathlib import Path
 
-import psutil
 import torch
 
-from _utils.errors import UserError, as_user_error, is_first_process, one_line
+from _utils.errors import UserError, is_first_process, one_line
+from _utils.files import write_atomically
 from _utils.recipes import warmup_in_steps
 
 FORMAT = 1  # of checkpoints and of records of runs: increase it when those written before would be read wrongly
@@ -70,41 +65,6 @@ def tokenizer_record(hf_tokenizer):
     """The entries of a checkpoint from which `_utils.text.tokenizer_of` builds its tokenizer."""
     special_tokens = {**hf_tokenizer.special_tokens_map, "extra_special_tokens": hf_tokenizer.extra_special_tokens}
     return {"tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "special_tokens": special_tokens}
-
-
-def write_atomically(path, write):
-    """Call `write` with a binary file, which appears under `path` only when it is complete and synced to disk."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = unfinished_name(path)
-    try:
-        # torch.save raises RuntimeError when the disk is full
-        with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
-                           "command; files saved earlier are intact.", (OSError, RuntimeError)):
-            with open(unfinished, "wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def write_text_atomically(path, text):
-    """Write a UTF-8 text file atomically."""
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def unfinished_name(path):
-    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
-    processes.
-    """
-    host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
-    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
-        pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
-        if pid == os.getpid() or not psutil.pid_exists(pid):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-    return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
 
 
 def load_pretraining_checkpoint(path):
@@ -167,24 +127,6 @@ def load_checkpoint(path, mmap=False):
                                     "data. Use another one, or copy it again.") from error
         raise UserError(f"{message} It may be undamaged. Check disk and memory, then rerun the same "
                         "command.") from error
-
-
-def check_writable(*folders):
-    """Raise UserError if files cannot be written to these folders, which need not exist yet."""
-    for folder in map(Path, folders):
-        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
-                            "permission is denied. Move the file, or start in another folder.")
-
-
-def check_output(option, path, suffix):
-    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
-    or another.
-    """
-    if not path.endswith(suffix):
-        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
-    check_writable(Path(path).parent)
 
 
 def versions():

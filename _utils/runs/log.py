@@ -6,61 +6,16 @@ import math
 import os
 import posixpath
 import re
-import uuid
 from pathlib import Path
 
 import fsspec
 from filelock import FileLock, Timeout
 
 from _utils.errors import as_user_error, one_line
+from _utils.files import read_json_lines
+from _utils.loggers import LOGGERS
 from _utils.progress import Progress
 from _utils.runs.checkpoints import versions
-from _utils.runs.files import read_json_lines
-
-
-def tensorboard(run_name, folder, config, step):
-    """For `tensorboard --logdir checkpoints`."""
-    from torch.utils.tensorboard import SummaryWriter
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=None if step is None else step + 1)
-    writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
-    return writer.add_scalar, writer.close
-
-
-def neptune(run_name, folder, config, step):
-    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026
-    (facts.md#libraries).
-
-    It cannot append to a run, so a resumed run has a second entry.
-    """
-    from neptune import init_run
-
-    run = init_run(
-        mode="offline", name=run_name, capture_stdout=False, capture_stderr=False, capture_hardware_metrics=False
-    )
-    run["config"] = {key: str(value) for key, value in config.items()}
-    return lambda name, value, step: run[name].append(value, step=step), run.stop
-
-
-def wandb(run_name, folder, config, step):
-    """Weights & Biases. Without an account, set WANDB_MODE=offline."""
-    import wandb
-    kept = folder / "wandb_id"
-    if not kept.exists():
-        kept.write_text(uuid.uuid4().hex)
-    run = wandb.init(
-        project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow"
-    )
-    return lambda name, value, step: run.log({name: value}, step=step), run.finish
-
-
-# Functions of the name of a run, its folder, its configuration, and the last step if it is resumed, else None. They
-# return (function of the name and value of a metric and the step that logs it, function that closes the log).
-LOGGERS = {
-    "tensorboard": tensorboard,
-    "neptune": neptune,
-    "wandb": wandb,
-    None: lambda *_: (lambda *_: None, lambda: None),
-}
 
 
 class RunLog:
@@ -101,15 +56,22 @@ class RunLog:
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
     """Context in which no other process can train the run of this folder; raises UserError if one does. A kill
-    releases the lock.
+    releases the lock. Nothing is left of it if the run does not begin.
 
     name_key: the configuration key that names a run, for the error message.
     """
+    path = folder.with_name(f".{folder.name}.lock")
     with as_user_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
                        f"{name_key}.", Timeout):
-        lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
+        lock = FileLock(path).acquire(timeout=0)
     with lock:
-        yield
+        try:
+            yield
+        finally:
+            if not folder.exists():  # the run did not begin
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # not empty
+                    os.removedirs(path.parent)
 
 
 def read_metrics(path, split):

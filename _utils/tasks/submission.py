@@ -6,8 +6,8 @@ from pathlib import Path
 import xxhash
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import write_atomically, write_text_atomically
 from _utils.names import check_file
-from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
 from _utils.tasks.tables import write_rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from _utils.runs.checkpoints import write_text_atomically
+from _utils.files import write_text_atomically
 from _utils.tasks.glue import TASKS
 
 _WORDS = {

@@ -7,8 +7,7 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import UserError
-from _utils.runs.checkpoints import write_text_atomically
-from _utils.runs.files import read_text
+from _utils.files import read_text, write_text_atomically
 
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 

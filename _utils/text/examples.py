@@ -8,8 +8,8 @@ from filelock import FileLock
 from scipy.stats import entropy
 
 from _utils.errors import UserError
+from _utils.files import content_key
 from _utils.names import HUB_CORPORA
-from _utils.runs.files import content_key
 from _utils.text.normalization import warn_of_losses
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.readers import EMBEDDED

@@ -1,50 +1,27 @@
 """New tokens for the vocabulary of trained networks: the words of a domain, for continued pretraining."""
 import json
-from collections import Counter
-from pathlib import Path
 
 from tokenizers import models
 
 from _utils.errors import UserError
 from _utils.runs.checkpoints import tokenizer_record
-from _utils.runs.files import content_key
 from _utils.text.special_tokens import text_tokenizer
-from _utils.text.vocabulary import (
-    is_vocab_file,
-    load_tokenizer,
-    read_vocab_file,
-    sample_of_text,
-    stored_tokens,
-    tokenizer_from_json,
-)
-
-_MIN_COUNT = 5  # of a word in the text
-_VERSION = 1    # increase when the same text would give other words
+from _utils.text.vocabulary import is_vocab_file, load_tokenizer, read_vocab_file, tokenizer_from_json
 
 
-def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
+def extend_tokenizer(hf_tokenizer, vocab):
     """Return the tokenizer of trained networks with more tokens, whose ids follow the present ones.
 
-    vocab: a vocab.txt, of which the tokens that are missing are added; a number: the size of the new vocabulary, which
-    gets the most frequent words of `corpora` that are no tokens yet; or a tokenizer, as in `load_tokenizer`, that has
+    vocab: a vocab.txt, of which the tokens that are missing are added; or a tokenizer, as in `load_tokenizer`, that has
     the present tokens and more.
-    Raises UserError for a number that is too small, for a tokenizer with other tokens, and for words to be added to
-    another model than WordPiece.
+    Raises UserError for a tokenizer with other tokens, and for words to be added to another model than WordPiece.
     """
-    if isinstance(vocab, str) and not is_vocab_file(vocab):
+    if not is_vocab_file(vocab):
         return _with_the_same_tokens(hf_tokenizer, load_tokenizer(vocab), vocab)
     if not isinstance(hf_tokenizer.backend_tokenizer.model, models.WordPiece):
         raise UserError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
                         "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
-    if isinstance(vocab, str):
-        return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
-    if vocab <= len(hf_tokenizer):
-        raise UserError(f"vocab={vocab} is the size of the vocabulary with new words, but that of initial_weights has "
-                        f"{len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
-    key = content_key((_VERSION, hf_tokenizer.backend_tokenizer.to_str(), [corpus.key for corpus in corpora]))
-    path, n = Path(cache_dir) / f"new_tokens_{vocab}_{key}.txt", vocab - len(hf_tokenizer)
-    words = stored_tokens(path, n, lambda: _frequent_words(hf_tokenizer, n, corpora))
-    return _with_tokens(hf_tokenizer, words)
+    return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
 
 
 def _with_the_same_tokens(hf_tokenizer, extended, name):
@@ -87,18 +64,6 @@ def _words_of(hf_tokenizer, text):
     if tokenizer.pre_tokenizer is None:
         return [text]
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
-
-
-def _frequent_words(hf_tokenizer, n, corpora):
-    """The n most frequent words of the corpora that the tokenizer splits, or fewer; prints some of them."""
-    counts, present = Counter(), hf_tokenizer.get_vocab()
-    for text in sample_of_text(corpora):
-        counts.update(_words_of(hf_tokenizer, text))
-    words = [word for word, count in counts.items() if count >= _MIN_COUNT and word.isalpha() and word not in present]
-    words = sorted(words, key=lambda word: (-counts[word], word))[:n]
-    names = ", ".join(corpus.name for corpus in corpora)
-    print(f"Adding {len(words):,} words of {names} to the vocabulary: {', '.join(words[:5])} ...")
-    return words
 
 
 def _with_tokens(hf_tokenizer, tokens):

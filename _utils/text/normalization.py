@@ -2,15 +2,14 @@
 import re
 import unicodedata
 from collections import Counter
-from functools import cache, partial
 
 # Marks that writers leave out at will: vowel points of Hebrew, Arabic and Syriac, and the selectors of emoji.
 _OPTIONAL = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06ed\u0730-\u074a\ufe00-\ufe0f]")
-# In these scripts, accents are a matter of spelling in many languages. Elsewhere, marks are parts of letters.
-_WITH_ACCENTS = "LATIN ", "GREEK ", "COMBINING "  # beginnings of the names of their characters
-# Shares above which a warning is printed: of letters with such accents, of letters with other marks, and of words with
-# capital letters inside. In the English Wikipedia they are 0.0008, 0.00003 and 0.005.
-_MANY_ACCENTS, _MANY_MARKS, _MANY_MIXED = .08, .005, .1
+# Shares above which a warning is printed: of letters that lose a mark, by script (the first word of their names), and
+# of words with capital letters inside. In the scripts below, accents are a matter of spelling in many languages; in
+# others, marks are parts of letters. In the English Wikipedia the shares are 0.0008, 0.00003 (others) and 0.005.
+_MANY_LOST = {"LATIN": .08, "GREEK": .08, "COMBINING": .08, None: .005}
+_MANY_MIXED = .1
 _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 
 
@@ -26,8 +25,8 @@ def warning_of_losses(normalizer, texts):
     """Describe what a normalizer of `tokenizers`, or None, destroys in the words of texts, with examples; None if
     little.
 
-    Accents and marks: the share of the letters that lose one, if these are letters of scripts in which marks matter
-    (Japanese, Hindi, Thai, Arabic, Korean ...), or if there are as many as in Vietnamese or Czech.
+    Accents and marks: the share of the letters that lose one, if there are many of one script: few suffice where marks
+    matter (Japanese, Hindi, Thai, Arabic, Korean ...); of Latin letters as many as in Vietnamese or Czech.
     Case: the share of words with capital letters inside, such as chemical formulas.
     """
     if normalizer is None:
@@ -42,19 +41,17 @@ def warning_of_losses(normalizer, texts):
 
 def _lost_marks(words, normalizer):
     """Describe what stripping does to words, {word: count}; None if it does little."""
-    kind_of = cache(partial(_kind, normalizer))
-    letters = Counter(map(kind_of, "".join(words.elements())))
-    n = letters.total() - letters[None]
-    for kind, many in (("mark", _MANY_MARKS), ("accent", _MANY_ACCENTS)):
-        if letters[kind] > many * n:
-            changed = Counter({word: count for word, count in words.items() if kind in map(kind_of, word)})
-            examples = [
-                f"{word} becomes {_shown(word, normalizer.normalize_str(word))}"
-                for word in _frequent(changed)
-            ]
-            share = (letters["mark"] + letters["accent"]) / n
-            return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
-    return None
+    characters = Counter("".join(words.elements()))
+    letters = Counter({char: n for char, n in characters.items() if _is_letter(char)})
+    lost, by_script = {char for char in letters if _is_lost(char, normalizer)}, Counter()
+    for char in lost:
+        by_script[unicodedata.name(char, "").split(" ")[0]] += letters[char]
+    if all(n <= _MANY_LOST.get(script, _MANY_LOST[None]) * letters.total() for script, n in by_script.items()):
+        return None
+    changed = Counter({word: count for word, count in words.items() if lost.intersection(word)})
+    examples = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in _frequent(changed)]
+    share = by_script.total() / letters.total()
+    return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
 
 
 def _shown(word, normalized):
@@ -63,14 +60,15 @@ def _shown(word, normalized):
     return " ".join(normalized if is_same else normalized.split())
 
 
-def _kind(normalizer, char):
-    """'accent' or 'mark' for a letter that the normalizer changes, by its script; 'letter' for others; else None."""
-    if _OPTIONAL.match(char) or unicodedata.category(char)[0] not in "LM":
-        return None
+def _is_letter(char):
+    """Whether a character is a letter, or a mark that is not left out at will."""
+    return unicodedata.category(char)[0] in "LM" and not _OPTIONAL.match(char)
+
+
+def _is_lost(char, normalizer):
+    """Whether a normalizer turns a letter into another one, but for its case."""
     same = char + char.lower() + unicodedata.normalize("NFKC", char.lower())  # full-width letters and ligatures
-    if set(same).intersection(normalizer.normalize_str(char)):
-        return "letter"
-    return "accent" if unicodedata.name(char, "").startswith(_WITH_ACCENTS) else "mark"
+    return not set(same).intersection(normalizer.normalize_str(char))
 
 
 def _lost_case(words):

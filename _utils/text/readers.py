@@ -15,9 +15,9 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import write_text_atomically
 from _utils.hub import load_split
 from _utils.names import HUB_CORPORA
-from _utils.runs.checkpoints import write_text_atomically
 
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut

@@ -4,6 +4,7 @@
 prepared file has a hash of the content that it was made from, so it is never out of date. Hashes of files and commits
 of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +16,9 @@ import pyarrow
 from fastcore.basics import chunked
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key, file_chunks, write_atomically, write_text_atomically
 from _utils.names import HUB_CORPORA
 from _utils.progress import Progress
-from _utils.runs.checkpoints import write_atomically, write_text_atomically
-from _utils.runs.files import content_key, file_chunks
 from _utils.text.readers import (
     EMBEDDED,
     LONG,
@@ -72,11 +72,6 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     return _own_files(source, source, cache_dir, encoding, documents)
 
 
-def _stored(read, source, key, cache_dir):
-    """Return the documents that `read()` yields, as a memory-mapped datasets.Dataset, from the cache if possible."""
-    return prepared(cache_dir / f"documents_{key}.arrow", lambda file: _write_documents(read(), source, file))
-
-
 def _own_files(name, path, cache_dir, encoding, documents):
     """Return the Corpus of the files of a path, with a name for messages.
 
@@ -89,13 +84,11 @@ def _own_files(name, path, cache_dir, encoding, documents):
         with reading(path):  # a file that vanished
             return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
-    def read():
-        for file in files:
-            yield from read_file(file, encoding, documents)
-        if hash_content() != corpus.key:
-            raise UserError(f"Files of datas={str(name)!r} changed while they were read. Rerun when no program "
-                            "writes to them.")
-    corpus = Corpus(name, hash_content, lambda: _stored(read, name, corpus.key, cache_dir))
+    def open_documents():
+        texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in files)
+        path = cache_dir / f"documents_{corpus.key}.arrow"
+        return prepared(path, lambda file: _write_documents(texts, name, file))
+    corpus = Corpus(name, hash_content, open_documents)
     return corpus
 
 
@@ -110,7 +103,7 @@ def _contents(files, encoding):
 
 
 def _check_encoding(files, encoding):
-    """Raise UserError for text files in another encoding. Warn about UTF-8 files if another encoding is set."""
+    """Raise UserError for text files in another encoding."""
     with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
                        f"latin-1.", LookupError):
         "".encode(encoding)
@@ -118,10 +111,6 @@ def _check_encoding(files, encoding):
         raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
                         "their encoding (for example encoding=latin-1), which all files share. "
                         f"{'; '.join(invalid):.2000}")
-    is_utf8 = lambda path: invalid_line(path, "ascii") and not invalid_line(path, "utf-8")
-    if "utf" not in encoding.lower() and (utf8 := list(filter(is_utf8, files))):
-        print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are "
-              f"UTF-8, each letter that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
 
 
 def _write_documents(documents, name, file):

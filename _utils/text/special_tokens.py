@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import models, processors
 
 from _utils.errors import UserError
+from _utils.recipes import MASKINGS
 
 SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 # The names by which the token of a role is recognized: BERT's, and those of RoBERTa's and other tokenizers.
@@ -99,6 +100,12 @@ def _add_template(hf_tokenizer):
     if isinstance(tokenizer.post_processor, processors.ByteLevel):  # corrects offsets
         template = processors.Sequence([tokenizer.post_processor, template])
     tokenizer.post_processor = template
+
+
+def never_masked(hf_tokenizer, masking):
+    """The ids of the special tokens that are never masked. masking: as the configuration key."""
+    may_be_masked = hf_tokenizer.unk_token_id if MASKINGS[masking] else None
+    return [i for i in hf_tokenizer.all_special_ids if i != may_be_masked]
 
 
 @lru_cache(16)

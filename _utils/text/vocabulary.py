@@ -14,10 +14,10 @@ from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key, write_text_atomically
 from _utils.names import find_checkpoint, is_vocab_file
 from _utils.progress import Progress
-from _utils.runs.checkpoints import load_pretraining_checkpoint, write_text_atomically
-from _utils.runs.files import content_key
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text.normalization import warn_of_losses
 from _utils.text.readers import PROSE, cut_text
 from _utils.text.special_tokens import (
@@ -248,10 +248,16 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
             names = ", ".join(corpus.name for corpus in corpora)
             warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
-        return train_vocabulary(size, lambda: Progress(sample_of_text(corpora), title, unit="texts"), *settings)
+        return train_vocabulary(size, lambda: Progress(_sample_of_text(corpora), title, unit="texts"), *settings)
 
     path = cache_dir / f"vocab_{size}_{key}.txt"
-    return tokenizer_from_tokens(stored_tokens(path, size, train), path, *settings)
+    if not path.exists():
+        tokens = train()
+        if len(tokens) < size:
+            print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested "
+                  f"{size:,}")
+        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
+    return tokenizer_from_tokens(path.read_text(encoding="utf-8").split("\n")[:-1], path, *settings)
 
 
 def _excerpt(corpora):
@@ -260,19 +266,6 @@ def _excerpt(corpora):
     for corpus in corpora:
         rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
         yield from (text[:length] for text in corpus.documents.select(rows)["text"])
-
-
-def stored_tokens(path, n, find):
-    """Return the tokens in a vocab.txt, which is written with those that `find()` returns if it does not exist.
-
-    n: how many there should be; fewer are reported.
-    """
-    if not path.exists():
-        tokens = find()
-        if len(tokens) < n:
-            print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {n:,}")
-        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
@@ -306,7 +299,7 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
     return [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
 
 
-def sample_of_text(corpora):
+def _sample_of_text(corpora):
     """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about
     TRAINING_CHARACTERS.
     """

@@ -18,7 +18,7 @@ from fastai.callback.core import Callback
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from _utils.errors import UserError, as_user_error
-from _utils.training.device import fork_rng
+from _utils.seeds import fork_rng
 
 
 class CompiledStep(Callback):

@@ -1,35 +1,14 @@
-"""Settings that depend on the hardware: device, precision, examples per micro-batch; and seeds."""
+"""Settings that depend on the hardware: device, precision, examples per micro-batch."""
 import ctypes
 import math
 import os
 import sys
 from functools import cache
 
-import numpy as np
 import torch
-from fastai.torch_core import set_seed  # noqa: F401  seeds Python, NumPy and PyTorch
 
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import count_parameters, transformers_in
-
-
-def seed_step(seed, step, micro_batch=0):
-    """Seed PyTorch for one micro-batch (1, 2, ...) of a training step, or for what concerns the whole batch (0).
-
-    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones. They are
-    those after torch.manual_seed, which also prepares every kind of device that is not in use, formatting a stack trace
-    for each. That takes longer than the rest of seeding.
-    """
-    number = int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1)[0])
-    torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(number)
-
-
-def fork_rng(device):
-    """Context manager that restores PyTorch's random state, on the CPU and on this device only."""
-    return torch.random.fork_rng(devices=[device] * (device.type == "cuda"))
-
 
 # Options of glibc's mallopt (malloc.h).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 
 from _utils.networks.fast_electra import IGNORED
 from _utils.networks.sampling import argmax
-from _utils.training.device import fork_rng, seed_step
+from _utils.seeds import fork_rng, seed_step
 
 NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
+# In the order of the state; the last one only if there are two terms.
 _SUMS = ("batches loss masked predicted gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped "
          "second_loss").split()
 
@@ -52,21 +53,21 @@ class PretrainingMetrics:
         n_tokens, n_slots = output.attention_mask.sum(), (labels != IGNORED).sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
         share = n_tokens / counts[1].clamp(min=1)  # of the batch
-        sums = [
-            share,
-            loss,
-            n_slots,
-            share * counts[0],
-            losses[0],
-            correct.sum(),
-            hidden.sum(),
-            (nll * hidden).sum(),
-            (correct * hidden).sum(),
-            output.is_mlm_applied.sum() - n_slots,
-        ]
+        sums = {
+            "batches": share,
+            "loss": loss,
+            "masked": n_slots,
+            "predicted": share * counts[0],
+            "gen_loss": losses[0],
+            "gen_accuracy": correct.sum(),
+            "hidden": hidden.sum(),
+            "gen_loss_hidden": (nll * hidden).sum(),
+            "gen_accuracy_hidden": (correct * hidden).sum(),
+            "masks_dropped": output.is_mlm_applied.sum() - n_slots,
+        }
         if len(losses) > 1:
             self.second_loss = getattr(losses, "_fields", NAMES)[1]
-            sums.append(losses[1])
+            sums["second_loss"] = losses[1]
         self.has_discriminator = output.disc_logits is not None
         if self.has_discriminator:
             bits = output.disc_logits.bfloat16().view(torch.int16)
@@ -74,8 +75,8 @@ class PretrainingMetrics:
             bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2
             counted = (output.attention_mask.bool() & is_counted).double()
             self.histogram.scatter_add_(0, (bins + _BINS * output.is_replaced.bool()).flatten(), counted.flatten())
-        sums = torch.stack([number.double() for number in sums])
-        self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
+        known = torch.stack([sums[name].double() for name in _SUMS if name in sums])
+        self.sums[:len(known)] += torch.where(is_counted, known, 0.)
 
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""

@@ -1,4 +1,4 @@
-"""A pretraining run around its steps: data, checks, lock, resuming, micro-batches, milestones, log, plots."""
+"""A pretraining run around its steps: checks, lock, resuming, micro-batches, milestones, log, plots."""
 import itertools
 import json
 import os
@@ -6,96 +6,26 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import torch
-from datasets import concatenate_datasets
 
 from _utils import plots
 from _utils.config import continued_steps, with_schedule
-from _utils.errors import UserError, as_user_error
+from _utils.errors import UserError
+from _utils.files import check_writable, code_key, content_key, file_chunks, write_text_atomically
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
-from _utils.optim import schedules
 from _utils.progress import counted
-from _utils.recipes import is_pair
-from _utils.runs.checkpoints import (
-    FORMAT,
-    OTHERWISE,
-    check_writable,
-    resume,
-    save_pretrained,
-    saved_networks,
-    write_text_atomically,
-)
-from _utils.runs.files import code_key, content_key, file_chunks
+from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.log import RunFolder, RunLog, locked, upload
-from _utils.text import (
-    extend_tokenizer,
-    load_documents,
-    load_tokenizer,
-    long_lines_of,
-    prepare_examples,
-    pretraining_dataloaders,
-    split_held_out,
-    unigram_entropy,
-    warn_of_repetition,
-)
+from _utils.schedules import schedules
+from _utils.seeds import set_seed
+from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
+from _utils.text.loading import corpora_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
 from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
-from _utils.training.device import choose_device, choose_precision, micro_batch_size, set_seed
+from _utils.training.device import choose_device, choose_precision, micro_batch_size
 from _utils.training.processes import Processes
-
-
-def load_data(c, processes=None):
-    """Load tokenizer and DataLoaders of a configuration, preparing the data first if necessary.
-
-    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples. A batch is (input_ids (B, L),
-    sentA_length (B,)), where sentA_length counts the tokens of [CLS] A [SEP].
-    processes: Processes that train together. The main process prepares the data; the others open it.
-    """
-    processes = processes or Processes(c.device)
-    of_others = () if processes.is_main else FileNotFoundError
-    with as_user_error("The examples that the first process prepared cannot be opened ({error}). Start all processes "
-                       "in a folder that their machines share.", of_others):
-        hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
-    train, held_out = map(concatenate_datasets, zip(*map(split_held_out, examples)))
-    dls = pretraining_dataloaders(
-        {"train": train, "held_out": held_out},
-        hf_tokenizer,
-        c.bs,
-        c.steps or 1,  # set again when it trains
-        c.max_length,
-        c.seed,
-        c.num_workers,
-        pin_memory=choose_device(c.device).type == "cuda",
-    )
-    return hf_tokenizer, dls
-
-
-def prepare_data(c):
-    """Returns (hf_tokenizer, [prepared examples of each corpus]), from the cache if possible.
-
-    In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
-    """
-    corpora = corpora_of(c)
-    for corpus in corpora:
-        _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
-    if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
-        hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
-    else:
-        hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
-    options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    # A vocabulary that is trained has been checked for marks before.
-    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
-    return hf_tokenizer, [
-        prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora
-    ]
-
-
-def corpora_of(c):
-    """The Corpus of each entry of `datas`."""
-    return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
-
 
 NETWORKS = ("initial_weights", "generator", "discriminator")
 
@@ -139,6 +69,7 @@ def pretraining_run(c, pretrain, processes=None):
 class PretrainingRun:
     """A run that starts, or that is resumed. Raises UserError for what would fail later.
 
+    No other process can train it until the ExitStack `stack` is closed.
     c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
     run_folder: RunFolder.   checkpoint: to resume from, or None.
     """
@@ -149,10 +80,13 @@ class PretrainingRun:
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
             torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
+        check_writable("datasets", self.run_folder.folder)
+        if processes.is_main:
+            stack.enter_context(locked(self.run_folder.folder))
         with processes.main_first():  # which records the hashes of files that it reads
             # With the steps and the micro-batch of an earlier start.
-            self.c, _ = resume(c.copy_with({"device": str(device)}), self.run_folder, contents_of)
-        check_writable("datasets", self.run_folder.folder)
+            c = c.copy_with({"device": str(device)})
+            self.c, self.checkpoint = resume(c, self.run_folder, contents_of)
         if c.compile:
             check_compiler()
             keep_compiled("datasets/compiled")
@@ -164,17 +98,13 @@ class PretrainingRun:
         self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
-        """Lock the run, find the checkpoint to resume from, fit trained networks to the vocabulary, and move the data
-        to the device. Returns the configuration, with what it leaves to the text and the hardware.
+        """Fit trained networks to the vocabulary, and move the data to the device. Returns the configuration, with what
+        it leaves to the text and the hardware.
         """
-        if self.processes.is_main:
-            self.stack.enter_context(locked(self.run_folder.folder))
-        # Again, because another process may have trained the run in the meantime.
-        c, self.checkpoint = resume(self.c, self.run_folder, contents_of)
-        self.hf_tokenizer = hf_tokenizer
+        c, self.hf_tokenizer = self.c, hf_tokenizer
         if self.networks:
             add_tokens(self.networks, load_tokenizer(c.initial_weights), hf_tokenizer)
-        if c.steps is None:  # in continued pretraining; after `resume`, so that a changed text keeps a run's steps
+        if c.steps is None:  # in continued pretraining; a resumed run keeps its steps if the text changed
             c = with_schedule(c, continued_steps(c, len(dls.train_ds)))
         dls.to(torch.device(c.device))
         self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)

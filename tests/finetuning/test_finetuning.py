@@ -16,10 +16,10 @@ import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import UserError
+from _utils.files import read_json_lines
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import SCORES, Runs, run_path, score
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
-from _utils.runs.files import read_json_lines
 from _utils.runs.log import locked, read_metrics
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.submission import SUBMISSION, read_record

@@ -12,10 +12,9 @@ from recorded import GOLDEN, recorded
 import pretrain
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.config import complete
-from _utils.objectives.kinds import flops_per_token
-from _utils.optim import schedules
 from _utils.recipes import RECIPES, Network, Recipe, electra
-from benchmarks.flops import CONVENTIONS
+from _utils.schedules import schedules
+from benchmarks.flops import CONVENTIONS, flops_per_token
 
 VARIANTS = recorded("official/variants/variants.json")
 SETTINGS = {

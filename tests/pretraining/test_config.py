@@ -16,7 +16,7 @@ from _utils.finetuning.preparation import for_checkpoint
 from _utils.networks.pretrained import Pretrained
 from _utils.objectives.keys import OF_OBJECTIVES
 from _utils.objectives.kinds import OBJECTIVES
-from _utils.recipes import RECIPES
+from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
 from pretrain import c
 
@@ -164,6 +164,7 @@ CONTRADICTIONS = {
     "steps=100 stop_at=101": "stop_at=101 steps=100",
     "objective=electra_15 fast=False": "fast=False objective='electra_15'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
+    "initial_weights=google/electra-small-discriminator vocab=31000": "initial_weights= vocab=31000",
     "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }
 CONTRADICTIONS_OF_FINETUNING = {
@@ -237,3 +238,7 @@ def test_the_defaults_of_finetuning_are_those_of_the_paper():
         assert (RECIPES[size].glue_lr, RECIPES[size].layer_decay, RECIPES[size].glue_length) == expected
     assert {name: task.epochs for name, task in TASKS.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
     assert {name for name, task in TASKS.items() if task.unordered} == {"mrpc", "stsb"}
+
+
+def test_each_masking_has_a_function():
+    assert MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()

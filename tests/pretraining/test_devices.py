@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from _utils.errors import UserError
 from _utils.networks.sampling import uniform_like
-from _utils.training.device import choose_device, choose_precision, seed_step
+from _utils.seeds import seed_step
+from _utils.training.device import choose_device, choose_precision
 from benchmarks.fake_cuda import fake_cuda
 
 GPU = torch.device("cuda")

@@ -19,9 +19,9 @@ from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
 from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
 from _utils.objectives.keys import NAMES
-from _utils.objectives.kinds import flops_per_token
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
+from benchmarks.flops import flops_per_token
 
 run = tiny_pretraining.run
 OTHERS = [name for name in NAMES if name not in ("electra", "mlm", "two_stage")]

@@ -8,9 +8,9 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.networks import PARTS, sampling
+from _utils.seeds import seed_step
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph, metrics
-from _utils.training.device import seed_step
 from _utils.training.processes import Processes
 
 EXAMPLES, LENGTH = 4, 32

@@ -1,22 +1,24 @@
 """The hash of the code: it changes with the code of the real scripts, not with what users edit before each run."""
+import json
 import re
 import shutil
 
 import pytest
 
+from _utils import files
 from _utils.commands.export_notebooks import SCRIPTS
-from _utils.runs import files
 
 FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")
 both_scripts = pytest.mark.parametrize("script", SCRIPTS.values())
+both_notebooks = pytest.mark.parametrize("notebook", SCRIPTS)
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, repo):
-    """A copy of both scripts and of a module."""
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/runs/files.py"))
+    """A copy of both scripts, both notebooks and a module."""
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/files.py"))
     (tmp_path / "_utils").mkdir()
-    for name in ("_utils/optim.py", *SCRIPTS.values()):
+    for name in ("_utils/optim.py", *SCRIPTS, *SCRIPTS.values()):
         shutil.copy(repo / name, tmp_path / name)
     return tmp_path
 
@@ -52,10 +54,25 @@ def test_code_counts(project, script, old, new):
     assert key(script) != before
 
 
+@both_notebooks
+def test_of_a_notebook_only_code_counts(project, notebook):
+    path, before = project / notebook, key(notebook)
+    content = json.loads(path.read_text())
+    first = next(cell for cell in content["cells"] if any("MyConfig({" in line for line in cell["source"]))
+    first["source"] = [re.sub('^    "seed.*:.*', '    "seed": 7,', line) for line in first["source"]]
+    for cell in content["cells"]:
+        cell["outputs" if cell["cell_type"] == "code" else "source"] = []
+    path.write_text(json.dumps(content))
+    assert key(notebook) == before
+    first["source"].append("\nx = 1")
+    path.write_text(json.dumps(content))
+    assert key(notebook) != before
+
+
 def test_modules_count_and_files_may_be_missing(project):
     before, module = key("pretrain.py"), project / "_utils/optim.py"
-    edit(module, r"\Z", "# a comment")
-    assert key("pretrain.py") == before
     edit(module, r"(?m)^import torch$", "import torch as t")
     (project / "pretrain.py").unlink()
+    (project / "Pretrain.ipynb").unlink()
     assert len({before, key("pretrain.py"), key("finetune.py")}) == 3
+    assert key("pretrain.py") == key("Pretrain.ipynb")

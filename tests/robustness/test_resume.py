@@ -224,6 +224,7 @@ def test_run_cannot_be_trained_by_two_processes_at_once(workplace):
     with locked(FOLDER / "mini_5"):
         with pytest.raises(UserError, match="Another process"):
             run("steps=1")
+    assert not Path("datasets").exists()  # the second process does not even prepare the text
     run("steps=1")
 
 

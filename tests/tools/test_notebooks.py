@@ -9,8 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from _utils.commands.export_notebooks import SCRIPTS, export
-from _utils.runs.files import EXPLORING
+from _utils.commands.export_notebooks import EXPLORING, SCRIPTS, export
 from _utils.tasks.glue import TASKS
 
 

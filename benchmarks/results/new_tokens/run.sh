@@ -3,6 +3,7 @@
 # DATA: a folder with wikipedia/ and novels/ (text) and glue/. Seeds of pretraining: 1 by default.
 # Rerun the same command to resume. Texts are written to datasets/continued/, scores to checkpoints/glue/scores.jsonl.
 # The documentation and its tables are no longer generated: benchmarks/results/continued/run.sh
+# Neither are its words: docs_words.txt has the 1,000 most frequent words that the pair divides, one per line.
 set -euo pipefail
 data=$(realpath "$1")
 seeds=${*:2}
@@ -28,7 +29,7 @@ finetune() {
 
 for seed in $seeds; do
     further docs $seed
-    further docs_words $seed vocab=9192  # the 8,192 tokens of the pair and the 1,000 most frequent words that it divides
+    further docs_words $seed vocab=$texts/docs_words.txt
 done
 for run in 1 2 3; do
     finetune before $pair/discriminator $run

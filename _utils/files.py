@@ -1,0 +1,139 @@
+"""Files: atomic writes, hashes that name cached files, and lines of text and JSON with their number in each error."""
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import psutil
+import xxhash
+
+from _utils.errors import UserError, as_user_error
+
+_FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")  # its values are settings, not code
+
+
+def write_atomically(path, write):
+    """Call `write` with a binary file, which appears under `path` only when it is complete and synced to disk."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = unfinished_name(path)
+    try:
+        # torch.save raises RuntimeError when the disk is full
+        with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
+                           "command; files saved earlier are intact.", (OSError, RuntimeError)):
+            with open(unfinished, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_text_atomically(path, text):
+    """Write a UTF-8 text file atomically."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def unfinished_name(path):
+    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
+    processes.
+    """
+    host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
+        pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
+        if pid == os.getpid() or not psutil.pid_exists(pid):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
+
+
+def check_writable(*folders):
+    """Raise UserError if files cannot be written to these folders, which need not exist yet."""
+    for folder in map(Path, folders):
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
+                            "permission is denied. Move the file, or start in another folder.")
+
+
+def check_output(option, path, suffix):
+    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
+    or another.
+    """
+    if not path.endswith(suffix):
+        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
+    check_writable(Path(path).parent)
+
+
+def content_key(made_of, chunks=()):
+    """Hash (xxh3, 128 bits, hexadecimal) of `repr(made_of)` followed by the bytes-like `chunks`.
+
+    A cached file named with this key cannot be stale: whatever changes its content changes its name.
+    """
+    digest = xxhash.xxh3_128(repr(made_of).encode())
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+@cache
+def code_key(path):
+    """Hash of the files in _utils and of a script or notebook, without the values in its first cell.
+
+    path: of the script, or of the notebook, of which only the code cells count. Computed once per process, because
+    later edits do not change the code that runs.
+    """
+    root = Path(__file__).parents[1]
+    script = _FIRST_CELL.sub("", _code_of(root / path)) if (root / path).is_file() else ""
+    return content_key(script, [module.read_bytes() for module in sorted(root.glob("_utils/**/*.py"))])
+
+
+def _code_of(path):
+    """The text of a script, or of the code cells of a notebook, without outputs, which each execution changes."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+
+
+def file_chunks(path):
+    """Yield the content of a file in blocks of a megabyte."""
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(1 << 20):
+            yield chunk
+
+
+def read_text(path, advice):
+    """The text of a UTF-8 file, with or without a byte order mark.
+
+    UserError, with the line and `advice`, for another encoding.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[:error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {line} is not UTF-8 text. {advice}") from None
+
+
+def read_json_lines(path, advice):
+    """[(place, object)] of a file with one JSON object per line, e.g. ("line 3", {...}); empty lines are skipped.
+
+    Raises UserError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or
+    contains half of a surrogate pair, which cannot be written to a file again.
+    """
+    objects = []
+    for number, line in enumerate(read_text(path, advice).split("\n"), 1):  # splitlines would also split at U+2028
+        if line.strip():
+            try:
+                row = json.loads(line)
+                json.dumps(row, ensure_ascii=False).encode()
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{path}, line {number} is not a JSON object. {advice}")
+            objects.append((f"line {number}", row))
+    return objects

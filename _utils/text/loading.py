@@ -1,0 +1,65 @@
+"""The data of a pretraining run: its corpora, tokenizer, prepared examples and batches."""
+import torch
+from datasets import concatenate_datasets
+
+from _utils.errors import as_user_error
+from _utils.recipes import is_pair
+from _utils.text.batches import pretraining_dataloaders
+from _utils.text.examples import prepare_examples, split_held_out
+from _utils.text.new_tokens import extend_tokenizer
+from _utils.text.sources import load_documents
+from _utils.text.vocabulary import load_tokenizer
+
+
+def load_data(c, processes=None):
+    """Load tokenizer and DataLoaders of a configuration, preparing the data first if necessary.
+
+    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples. A batch is (input_ids (B, L),
+    sentA_length (B,)), where sentA_length counts the tokens of [CLS] A [SEP].
+    processes: Processes that train together; None: only this one. The main process prepares the data; the others open
+    it.
+    """
+    if processes is None:
+        hf_tokenizer, examples = prepare_data(c)
+    else:
+        of_others = () if processes.is_main else FileNotFoundError
+        with as_user_error("The examples that the first process prepared cannot be opened ({error}). Start all "
+                           "processes in a folder that their machines share.", of_others):
+            hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
+    train, held_out = map(concatenate_datasets, zip(*map(split_held_out, examples)))
+    dls = pretraining_dataloaders(
+        {"train": train, "held_out": held_out},
+        hf_tokenizer,
+        c.bs,
+        c.steps or 1,  # set again when it trains
+        c.max_length,
+        c.seed,
+        c.num_workers,
+        pin_memory=torch.cuda.is_available() and c.device != "cpu",
+    )
+    return hf_tokenizer, dls
+
+
+def prepare_data(c):
+    """Returns (hf_tokenizer, [prepared examples of each corpus]), from the cache if possible.
+
+    In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
+    """
+    corpora = corpora_of(c)
+    for corpus in corpora:
+        _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
+    if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
+        hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab)
+    else:
+        hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
+    options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
+    # A vocabulary that is trained has been checked for marks before.
+    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
+    return hf_tokenizer, [
+        prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora
+    ]
+
+
+def corpora_of(c):
+    """The Corpus of each entry of `datas`."""
+    return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]

@@ -6,11 +6,11 @@ from typing import Literal
 
 import pandas as pd
 
+from _utils.custom.definition import is_conll
+from _utils.custom.table_files import FORMATS, read_table
 from _utils.errors import UserError
 from _utils.files import read_text
 from _utils.names import check_file
-from _utils.custom.definition import is_conll
-from _utils.custom.table_files import FORMATS, read_table
 from _utils.training.scores import load
 
 

@@ -143,8 +143,8 @@ FINETUNE_KEYS = {
         "dev score, which is then optimistic; it is measured after each epoch.")),
     "max_length": Key(Length | None, None, (
         "Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of "
-        "questions are divided. None: as many as in pretraining (for rotary positions at least the recipe's, or, if "
-        "all tasks are questions, all positions); for models of other origin at most 512.")),
+        "questions are divided. None: as many as in pretraining (for rotary positions at least the recipe's); for "
+        "models of other origin at most 512.")),
     "window_stride": Key(Count | None, None, (
         "Divide sentences and pairs that are too long into windows that begin every N tokens, instead of "
         "truncating them. Training uses each window, predictions are the mean of their probabilities (not in the "

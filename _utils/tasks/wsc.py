@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from _utils.errors import as_user_error
+from _utils.files import read_json_lines
 from _utils.hub import load_split
 from _utils.names import check_file
-from _utils.files import read_json_lines
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.parts import Head, Reading
 from _utils.tasks.rows import EncodedRows, Window

@@ -19,6 +19,7 @@ FLOORS = [line.split() for line in """
     training
     tasks
     finetuning
+    custom
     commands __main__
 """.strip().split("\n")]
 

@@ -79,6 +79,7 @@ from _utils.runs import RunLog
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
 from _utils.tasks.rows import EncodedRows, EncodedTask, default_epochs, divided, finetuning_dataloaders
+from _utils.tasks.settings import Settings
 from _utils.tasks.tables import TaskData
 from _utils.tasks.task import Task
 from _utils.text import text_tokenizer
@@ -162,10 +163,10 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
     """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if
     wanted (F42).
 
-    settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
+    settings: Settings.
     """
     orders = [False]
-    if training and settings.get("double_unordered"):
+    if training and settings.double_unordered:
         orders = [False, True]
 
     def texts():
@@ -173,7 +174,7 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
             for batch in rows.iter(1000):
                 columns = [batch[name] for name in task.texts]
                 yield from tokenize_in_windows(
-                    columns, settings["max_length"], swap, settings.get("window_stride"), hf_tokenizer
+                    columns, settings.max_length, swap, settings.window_stride, hf_tokenizer
                 )
     labels = task.scores.targets(rows["label"][:] * len(orders))
     return EncodedRows(texts(), labels, hf_tokenizer.pad_token_id)
@@ -255,14 +256,14 @@ def parameter_groups(model):
 def build_optimizer(model, settings):
     """Adam with a learning rate for each layer; weight decay spares biases and LayerNorms (F34)."""
     groups = parameter_groups(model)
-    lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2, settings["original_lr_layer_decays"])
+    lrs = get_layer_lrs(settings.lr, settings.layer_decay, len(groups) - 2, settings.original_lr_layer_decays)
     trained = [
         [(name, parameter) for name, parameter in parameters if parameter.requires_grad] for parameters in groups
     ]
     param_groups = [{**group, "lr": lr} for lr, parameters in zip(lrs, trained)
-                    for group in decay_groups(parameters, settings["weight_decay"]) if group["params"]]
-    adam = torch.optim.AdamW if settings["adam_bias_correction"] else AdamNoBiasCorrection
-    return adam(param_groups, lr=settings["lr"], betas=(.9, .999), eps=1e-6)
+                    for group in decay_groups(parameters, settings.weight_decay) if group["params"]]
+    adam = torch.optim.AdamW if settings.adam_bias_correction else AdamNoBiasCorrection
+    return adam(param_groups, lr=settings.lr, betas=(.9, .999), eps=1e-6)
 
 
 # %% [markdown]
@@ -279,9 +280,9 @@ def hyperparameters(task, c, n_rows):
     task_overrides.
     """
     recipe = RECIPES[c.size]
-    values = {"lr": recipe.glue_lr, "epochs": None, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
+    values = {"lr": recipe.glue_lr, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
     values |= c.task_overrides.get(task.name, {})
-    return values | {"epochs": values["epochs"] or default_epochs(task, n_rows, values)}
+    return {"epochs": default_epochs(task, n_rows, values["bs"], values["rows"]), **values}
 
 
 # %% [markdown]
@@ -298,25 +299,24 @@ def get_glue_learner(
     *,
     model: nn.Module,
     data: EncodedTask,
-    settings: dict,
+    settings: Settings,
     device: torch.device | str,
     precision: str,
     num_workers: int = 0,
     log: RunLog | None = None,
 ) -> FinetuningLearner:
-    """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
+    """FinetuningLearner of a Task or its name, ready for `fit(settings.epochs)`.
 
-    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters,
-    and the keys of the configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the
-    losses.
+    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: of the run.
+    run_name: title of the progress bar.   log: RunLog for the losses.
     inference: without schedule, progress bar and log.
     """
     task, model = as_task(task), to_device(model, device)
-    dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
+    dls = finetuning_dataloaders(data.train, data.devs.values(), settings.bs, num_workers, device)
     optimizer, cbs = build_optimizer(model, settings), []
     if not inference:
-        steps, lrs = len(dls.train) * settings["epochs"], [group["lr"] for group in optimizer.param_groups]
-        schedules = group_schedules(settings["schedule"], lrs, steps, int(.1 * steps))  # warmup: D11
+        steps, lrs = len(dls.train) * settings.epochs, [group["lr"] for group in optimizer.param_groups]
+        schedules = group_schedules(settings.schedule, lrs, steps, int(.1 * steps))  # warmup: D11
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
     return FinetuningLearner(dls, model, task.head.loss().to(device), optimizer, precision, cbs=cbs)
 
@@ -351,11 +351,11 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     if planned.mnli_run:
         load_encoder(model, planned.mnli_run)
     learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
-                             precision=settings["precision"], num_workers=num_workers, log=planned.log)
-    if settings["keep"] == "best":
+                             precision=settings.precision, num_workers=num_workers, log=planned.log)
+    if settings.keep == "best":
         learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
     with contextlib.closing(learn.loss_progress):
-        learn.fit(settings["epochs"])
+        learn.fit(settings.epochs)
     return learn, evaluate(learn, task, data)
 
 
@@ -387,7 +387,7 @@ def predict_test(
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
-        if model.settings.get("own_task") != task.as_data():
+        if model.settings.own_task != task.as_data():
             raise UserError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
                             "group_name.")

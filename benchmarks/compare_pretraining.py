@@ -1,12 +1,13 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
 from collections import defaultdict
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pandas as pd
 
 from _utils.errors import UserError
 from _utils.files import check_output
-from _utils.finetuning.runs import SCORES, Runs, score
+from _utils.finetuning.runs import SCORES, Runs
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
 from _utils.objectives.kinds import objective_of
@@ -43,7 +44,7 @@ def compare_pretraining(
     if baseline and of_baseline.empty:
         raise UserError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
                         f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
-    files = {(run.system, run.seed, run.percent): f"{run.row['group']}.pth" for run in runs.itertuples()}
+    files = {(run.system, run.seed, run.percent): f"{run.row.group}.pth" for run in runs.itertuples()}
     flops = pd.Series([checkpoint_flops(find_checkpoint(files[name])) for name in means.index], means.index)
     _print_table(checkpoints.assign(mean=means))
     print_setting_differences(runs, checkpoints)
@@ -69,8 +70,8 @@ def finetuning_runs(rows):
 
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
-    found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row["task"], "score": score(row), "row": row}
-             for row in rows if (match := MILESTONE.fullmatch(row["group"]))]
+    found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row.task, "score": row.score, "row": row}
+             for row in rows if (match := MILESTONE.fullmatch(row.group))]
     if not found:
         raise UserError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the "
                         "checkpoints of the pretraining runs first, without group_name.")
@@ -109,8 +110,8 @@ def print_setting_differences(runs, checkpoints):
     used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
     values = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {system, ...}}}
     for run in used.itertuples():
-        for key, value in run.row["settings"].items():
-            own_group = key == "start_from_mnli" and value == run.row["group"]
+        for key, value in asdict(run.row.settings).items():
+            own_group = key == "start_from_mnli" and value == run.row.group
             values[run.task, key][str(own_group or value)].add(run.system)
     for (task, key), systems in values.items():
         if len(systems) > 1 and key != "pretrained_weights":

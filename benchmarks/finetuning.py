@@ -28,6 +28,7 @@ from _utils.runs.log import RunLog
 from _utils.seeds import set_seed
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import EncodedTask, finetuning_dataloaders
+from _utils.tasks.settings import Settings
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.training.device import choose_device
@@ -83,12 +84,12 @@ def fresh_predictor(task, size):
 
 def reference(task, rows, settings, device, pad_to=None):
     """(loader, function that trains one pass over it) of the reference."""
-    model = fresh_predictor(task, settings["size"]).to(device)
+    model = fresh_predictor(task, settings.size).to(device)
     groups = finetune.parameter_groups(model)
-    lrs = finetune.get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2)
+    lrs = finetune.get_layer_lrs(settings.lr, settings.layer_decay, len(groups) - 2)
     optimizers = [OneByOneAdam(group, lr, weight_decay=0.) for lr, group in zip(lrs, groups)]
     model = ReferencePredictor(model)
-    loader = finetuning_dataloaders(RowsOneByOne(rows, pad_to), [], settings["bs"], 0, device).train
+    loader = finetuning_dataloaders(RowsOneByOne(rows, pad_to), [], settings.bs, 0, device).train
 
     def one_pass():
         for batch in loader:
@@ -98,7 +99,7 @@ def reference(task, rows, settings, device, pad_to=None):
 
 def this_repository(task, rows, settings, device, precision, log):
     """(loader, function that trains one pass over it) of finetune.py."""
-    learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=EncodedTask(rows, {}),
+    learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings.size), data=EncodedTask(rows, {}),
                                       settings=settings, device=device, precision=precision, log=log)
 
     return learn.dls.train, lambda: learn.fit(1)
@@ -110,17 +111,9 @@ class Variant:
     def __init__(self, name, given, rows, folder):
         self.name, self.given, self.device = name, given, choose_device(given["device"])
         recipe = RECIPES[given["size"]]
-        self.settings = {
-            "size": given["size"],
-            "bs": given["bs"],
-            "epochs": 1,
-            "lr": recipe.glue_lr,
-            "layer_decay": recipe.layer_decay,
-            "original_lr_layer_decays": True,
-            "weight_decay": 0.0,
-            "adam_bias_correction": False,
-            "schedule": "original_linear",
-        }
+        self.settings = Settings(
+            size=given["size"], bs=given["bs"], epochs=1, lr=recipe.glue_lr, layer_decay=recipe.layer_decay
+        )
         self.tables = load_tables(given["tasks"], given["glue_dir"], folder)
         self.hf_tokenizer, self.rows = tokenizer_for(given["vocab"], self.tables), rows
         self.log = RunLog("benchmark", Path(folder, name), {"logger": None})
@@ -131,7 +124,7 @@ class Variant:
         """
         [(task, table)] = [(task, table) for task, table in self.tables.items() if task.name == name]
         n = min(n or self.rows or len(table), len(table))
-        settings = {"max_length": self.given["max_length"], "double_unordered": task.unordered}
+        settings = Settings(max_length=self.given["max_length"], double_unordered=task.unordered)
         rows = finetune.encode(task, table.select(range(n)), self.hf_tokenizer, settings, training=True)
         if self.name.startswith("reference"):
             pad_to = self.given["max_length"] if "padded" in self.name else None

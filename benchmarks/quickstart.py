@@ -17,7 +17,7 @@ import pretrain
 from _utils.config import complete
 from _utils.files import write_text_atomically
 from _utils.finetuning.quickstart import SHIPPED
-from _utils.finetuning.runs import Runs, score
+from _utils.finetuning.runs import Runs, percent
 from _utils.networks import load_with_head
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunFolder, read_metrics
@@ -51,9 +51,9 @@ def results():
     scores, seconds, majority = (defaultdict(lambda: defaultdict(list)) for _ in range(3))
     for name, group in GROUPS.items():
         for row in Runs().of(group):
-            scores[name][row["task"]].append(round(score(row), 2))
-            seconds[name][row["task"]].append(row["seconds"])
-            majority[name][row["task"]] = round(score({"scores": row["baselines"]}), 2)
+            scores[name][row.task].append(round(row.score, 2))
+            seconds[name][row.task].append(row.seconds)
+            majority[name][row.task] = round(percent(row.baselines), 2)
     return {"unigram_entropy": json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"],
             "held_out": {key: held_out[key] for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc")},
             "damaged_text": {name: measure(*network, documents) for name, network in networks(c).items()},

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
 from _utils.files import read_json_lines
-from _utils.finetuning.runs import score
+from _utils.finetuning.runs import percent
 from _utils.recipes import RECIPES
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
@@ -62,7 +62,7 @@ def finetuned(folder):
             row["group"],
             row["task"],
             row["seed"],
-            score(row),
+            percent(row["scores"]),
             100 * row["scores"].get("test", {}).get("entity_f1", math.nan),
         )
         for row in records(folder / "scores.jsonl")
@@ -157,7 +157,7 @@ def small_on_glue():
     groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
     medians = means(SMALL, groups, tasks, aggregate="median")
     medians.loc["majority label"] = {
-        row["task"]: score({"scores": row["baselines"]}) for row in records(SMALL / "scores.jsonl")
+        row["task"]: percent(row["baselines"]) for row in records(SMALL / "scores.jsonl")
     }
     return medians.assign(mean=medians[["mrpc", "stsb", "mnli", "qnli"]].mean(axis=1, skipna=False)).values.tolist()
 
@@ -314,11 +314,11 @@ def pooling():
 
 def during_the_training():
     rows = []
-    for percent in ("6.25", "12.5", "25.0", "50.0", "100.0"):
+    for share in ("6.25", "12.5", "25.0", "50.0", "100.0"):
         numbers = []
         for tasks in (PRIMARY, ["chunking"]):
             systems = [
-                means(MINI, [f"{system}_{seed}_{percent}%" for seed in SEEDS], tasks).mean(axis=1)
+                means(MINI, [f"{system}_{seed}_{share}%" for seed in SEEDS], tasks).mean(axis=1)
                 for system in (ELECTRA, MLM)
             ]
             numbers += [*systems[0], *systems[1], *difference(*systems)]

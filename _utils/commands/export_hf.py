@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from huggingface_hub import ModelCard, ModelCardData
 import _utils.custom.source  # noqa: F401  models of custom tasks
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
-from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
+from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run
 from _utils.names import HUB_CORPORA, find_checkpoint
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
@@ -223,24 +224,23 @@ def _classifier_export(checkpoint, path):
     """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises UserError if no class of
     transformers can do it.
     """
-    check_finetuned(checkpoint, path)
-    run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
+    run, config = finished_run(checkpoint, path), config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
-    if reason := task.head.why_not_exported(run["settings"], family):
+    if reason := task.head.why_not_exported(run.settings, family):
         raise UserError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
                         "pretrained checkpoint, or finetune with other settings.")
     labels = dict(enumerate(task.head.output_names))
     ids = {label: i for i, label in labels.items()}
-    hf_tokenizer, values = task.head.exported(tokenizer_of(checkpoint), run["settings"])
+    hf_tokenizer, values = task.head.exported(tokenizer_of(checkpoint), run.settings)
     config.update({"id2label": labels, "label2id": ids, "problem_type": task.head.problem_type, **values})
-    objective = named(run["objective"])
+    objective = named(run.objective)
     title = "ELECTRA" if family == "electra" and not objective.title else family
-    if run["objective"]:
+    if run.objective:
         training = objective.training[objective.finetuned]
     else:  # a model of transformers
-        training = f"as {without_folder(run['pretrained_checkpoint'])}"
+        training = f"as {without_folder(run.pretrained_checkpoint)}"
     return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
-            f"{title} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]})
+            f"{title} finetuned on {task.title}", training, {"run": asdict(run), "versions": checkpoint["versions"]})
 
 
 def classifier(checkpoint, config, task, path):

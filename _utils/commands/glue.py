@@ -22,7 +22,7 @@ def glue_results(
 ):
     """Print the tables of finished runs and compare groups. Named groups without a common task are an error."""
     runs = Runs()
-    known = list(dict.fromkeys(record["group"] for record in runs))
+    known = list(dict.fromkeys(record.group for record in runs))
     if not runs:
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     if unknown := sorted({*groups} - {*known}):

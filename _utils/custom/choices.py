@@ -17,6 +17,7 @@ from _utils.errors import UserError
 from _utils.tasks.parts import Head, Scores
 from _utils.tasks.predictor import copy_output_layer
 from _utils.tasks.rows import EncodedRows
+from _utils.tasks.settings import Settings
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
@@ -93,8 +94,8 @@ class ChoiceReading(ClassReading):
         pairs = {"text": np.repeat(np.array(first, dtype=object), n).tolist(),
                  "choice": [begin + choice for begin, *choices in zip(begins, *columns[-n:]) for choice in choices],
                  "label": [-1] * n * len(rows)}
-        pairs, length = datasets.Dataset.from_dict(pairs), {"max_length": settings["max_length"]}
-        of_pairs = encode(_PAIR, pairs, hf_tokenizer, length)
+        pairs = datasets.Dataset.from_dict(pairs)
+        of_pairs = encode(_PAIR, pairs, hf_tokenizer, Settings(max_length=settings.max_length))
         return ChoiceRows(of_pairs, n, rows["label"][:])
 
 

@@ -7,10 +7,8 @@ from typing import ClassVar, Literal
 import datasets
 import numpy as np
 import pandas as pd
-from pydantic import TypeAdapter
 from sklearn.metrics import f1_score
 from torch import nn
-from typing_extensions import TypedDict
 
 from _utils.custom.cells import ids_of_lists
 from _utils.custom.definition import SEPARATOR
@@ -22,11 +20,6 @@ from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
 _LISTS = "(labels)"  # column for the list of the labels of a row
-
-
-class _OfRun(TypedDict):
-    """What the record of a run has for a threshold that is chosen: {split: threshold}."""
-    thresholds: TypedDict("_Thresholds", {"validation": float})
 
 
 class MultiLabelLoading(Loading):
@@ -186,8 +179,10 @@ class MultiLabel(Classification):
     def of_runs(self, records):
         if self.threshold != "best" or not records:
             return self
-        of_each = TypeAdapter(list[_OfRun]).validate_python(records)
-        return replace(self, chosen=float(np.mean([record["thresholds"]["validation"] for record in of_each])))
+        thresholds = [record.thresholds.get(self.devs[0]) for record in records]
+        if None in thresholds:
+            raise ValueError("a run without a threshold")
+        return replace(self, chosen=float(np.mean(thresholds)))
 
 
 def joined(labels, names):

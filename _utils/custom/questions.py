@@ -62,7 +62,7 @@ class QuestionReading(Reading):
 
     def encode(self, rows, hf_tokenizer, settings, encode, training=False):
         """QuestionRows of a Dataset."""
-        return QuestionRows(rows, hf_tokenizer, settings["max_length"], self.task.questions)
+        return QuestionRows(rows, hf_tokenizer, settings.max_length, self.task.questions)
 
 
 class QuestionTaskHead(Head):

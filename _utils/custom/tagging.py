@@ -128,7 +128,7 @@ class TagReading(ClassReading):
         """WordRows of a Dataset."""
         sentences = self.sentences(rows)
         labels = [tags or [-1] * len(words) for tags, words in zip(rows["label"][:], sentences)]
-        return WordRows(sentences, labels, hf_tokenizer, settings["max_length"])
+        return WordRows(sentences, labels, hf_tokenizer, settings.max_length)
 
 
 class TagHead(ClassHead):
@@ -154,7 +154,7 @@ class TagHead(ClassHead):
 
     def exported(self, hf_tokenizer, settings):
         """As `Head.exported`. The tokenizer reads each word as if it followed a space (`wordpieces`)."""
-        return exported_tokenizer_of_words(hf_tokenizer, settings["max_length"], self.word_splitter), {}
+        return exported_tokenizer_of_words(hf_tokenizer, settings.max_length, self.word_splitter), {}
 
 
 class TagScores(ClassScores):

@@ -21,9 +21,9 @@ def word_scores(task, splits, settings, evaluated):
     """{split: {metric: value}} of the baseline on the splits in `evaluated`; {} if the training texts have no two
     classes or no words.
 
-    splits: {name: Dataset}.   settings: of the run; "rows" limits the training rows.
+    splits: {name: Dataset}.   settings: of the run, whose rows limit the training rows.
     """
-    model = _fitted(task, splits["train"], settings["rows"])
+    model = _fitted(task, splits["train"], settings.rows)
     return {split: _score(model, task, splits[split]) for split in evaluated if model}
 
 

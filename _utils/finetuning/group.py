@@ -4,6 +4,7 @@ import gc
 import itertools
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,14 +26,14 @@ from _utils.finetuning.preparation import (
     trainable_tasks,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path, with_baseline, with_evaluations
+from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
-from _utils.runs.checkpoints import FORMAT
 from _utils.tasks.glue import load_task
 from _utils.tasks.rows import EncodedTask, encode_task, special_token_notice, text_notices
+from _utils.tasks.settings import Settings
 from _utils.tasks.sources import source_of
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.task import Task
@@ -60,16 +61,16 @@ class PlannedRun(NamedTuple):
 
     run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.
     started: time.perf_counter().
-    mnli_run: record of the MNLI run with whose encoder it starts, or None.
+    mnli_run: FinishedRun of MNLI with whose encoder it starts, or None.
     """
     task: Task
     run: int
     seed: int
-    settings: dict
+    settings: Settings
     data: EncodedTask
     log: RunLog
     started: float
-    mnli_run: dict | None
+    mnli_run: FinishedRun | None
 
     @property
     def title(self):
@@ -155,14 +156,14 @@ class Group:
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if record["code"] != self.code else ""
+                changed = ", with code that changed since" if record.code != self.code else ""
                 report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()
-            group = settings["start_from_mnli"]
+            group = settings.start_from_mnli
             mnli_run = Runs().best_mnli(group, self.pretrained) if group else None
             shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
-            log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
+            log = RunLog(folder.name, folder, {**c, **asdict(settings), "seed": seed})
             with contextlib.closing(log):
                 yield PlannedRun(self.tables[name].task, run, seed, settings, data, log, started, mnli_run)
 
@@ -174,8 +175,8 @@ class Group:
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
             texts = task.reading.texts(splits["train"])
             notices = text_notices(
-                self.data[name].train, settings["max_length"], hf_tokenizer, texts[:1000],
-                if_long=advice_about_length(settings, self.pretrained.length),
+                self.data[name].train, settings.max_length, hf_tokenizer, texts[:1000],
+                if_long=advice_about_length(settings, self.pretrained.length, "window_stride" in task.head.keys),
                 if_unknown="Choose a model for their language.")
             special = special_token_notice(texts, hf_tokenizer)
             for notice in [*notices, *filter(None, [special])]:
@@ -191,27 +192,24 @@ class Group:
         for split, evaluation in evaluations.items():
             planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
         seconds = time.perf_counter() - planned.started
-        best_epoch = learn.keep_best.best_epoch if settings["keep"] == "best" else None
-        record = {
-            "format": FORMAT,
-            "group": c.group_name,
-            "task": task.name,
-            "run": planned.run,
-            "seed": planned.seed,
-            "settings": settings,
-            "pretrained_checkpoint": self.pretrained.name,
-            "objective": objective_of(self.pretrained.run).name if self.pretrained.run else None,
-            "synthetic": uses_synthetic_glue(c) and not task.as_data(),
-            "mnli_run": planned.mnli_run and planned.mnli_run["run"],
-            "train_rows": planned.data.train.n_examples,
-            "best_epoch": best_epoch,
-            "seconds": round(seconds, 1),
-            "device": str(self.device),
-            "code": self.code,
-        }
-        record = with_evaluations(record, with_baseline(evaluations, self.tables[task.name], settings))
-        path = run_path(c.group_name, task.name, planned.run)
-        save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
+        best_epoch = learn.keep_best.best_epoch if settings.keep == "best" else None
+        record = FinishedRun(
+            group=c.group_name,
+            task=task.name,
+            run=planned.run,
+            seed=planned.seed,
+            settings=settings,
+            pretrained_checkpoint=self.pretrained.name,
+            objective=selected(self.pretrained.run).name if self.pretrained.run else None,
+            synthetic=uses_synthetic_glue(c) and not task.as_data(),
+            mnli_run=planned.mnli_run and planned.mnli_run.run,
+            train_rows=planned.data.train.n_examples,
+            best_epoch=best_epoch,
+            seconds=round(seconds, 1),
+            device=str(self.device),
+            code=self.code,
+        ).with_evaluations(with_baseline(evaluations, self.tables[task.name], settings))
+        save_finetuned(record.path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
         add_run(record)
         epoch = f", weights of epoch {best_epoch}" if best_epoch else ""
         report_run(record, f"{seconds:.0f} s{epoch}", self.processes)

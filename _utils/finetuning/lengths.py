@@ -26,9 +26,11 @@ def length_warnings(config, pretrained):
             f"max_length={pretrained.length}, for longer texts with window_stride={pretrained.length // 2}."]
 
 
-def advice_about_length(settings, longest):
-    """What to do about texts that are too long. settings: of a run.   longest: tokens that the model allows."""
+def advice_about_length(settings, longest, has_windows):
+    """What to do about texts that are too long. settings: of a run.   longest: tokens that the model allows.
+    has_windows: whether window_stride applies to the task.
+    """
     limit = f" (at most {longest})" if longest < 1 << 30 else ""  # some networks have no limit
-    keys = [f"max_length{limit}"] if settings["max_length"] < longest else []
-    keys += ["window_stride"] if "window_stride" in settings else []
+    keys = [f"max_length{limit}"] if settings.max_length < longest else []
+    keys += ["window_stride"] if has_windows else []
     return f"Set {' or '.join(keys)}, or shorten the texts." if keys else "Shorten the texts."

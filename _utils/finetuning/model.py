@@ -2,6 +2,7 @@
 import copy
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import UserError, as_user_error
-from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
+from _utils.finetuning.runs import load_finetuned_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
@@ -47,13 +48,13 @@ class KeepBest(Callback):
 
 
 def save_finetuned(path, model, hf_tokenizer, record):
-    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the record of the run."""
+    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the FinishedRun."""
     save_checkpoint(
         {
             "model": model.state_dict(),
             "encoder_config": model.base_model.config.to_dict(),
             **tokenizer_record(hf_tokenizer),
-            "run": record,
+            "run": asdict(record),
             "versions": versions(),
         },
         path,
@@ -78,21 +79,21 @@ class Untrained(NamedTuple):
 
 
 def load_finetuned(path, sentence_predictor):
-    """(model, hf_tokenizer, record of the run) of a finetuned checkpoint. UserError if it is not one.
+    """(model, hf_tokenizer, FinishedRun) of a finetuned checkpoint. UserError if it is not one.
 
     sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
     """
-    checkpoint = load_finetuned_checkpoint(path)
-    record, weights = checkpoint["run"], checkpoint["model"]
+    checkpoint, run = load_finetuned_checkpoint(path)
+    weights, settings = checkpoint["model"], replace(run.settings, freeze=False)
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
-    model = task_of(record).head.network(untrained, record["settings"] | {"freeze": False}, sentence_predictor)
+    model = task_of(run).head.network(untrained, settings, sentence_predictor)
     load_weights(model, weights, path)
-    return model.eval(), tokenizer_of(checkpoint), record
+    return model.eval(), tokenizer_of(checkpoint), run
 
 
-def load_encoder(model, record):
-    """Load the encoder of a finished run into a predictor, whose head is kept."""
-    weights = load_checkpoint(path_of(record))["model"]
+def load_encoder(model, run):
+    """Load the encoder of a FinishedRun into a predictor, whose head is kept."""
+    weights = load_checkpoint(run.path)["model"]
     model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
                                       if name.startswith("base_model.")})
 
@@ -129,7 +130,7 @@ def predict_logits(model, dl, precision):
 
 def predict_rows(task, model, rows, settings, device, precision):
     """The outputs of a Task for encoded rows, on the CPU. settings: of the run; only the batch size is used."""
-    dl = inference_dataloader(rows, settings["bs"], device)
+    dl = inference_dataloader(rows, settings.bs, device)
     return task.head.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
 
 
@@ -137,13 +138,13 @@ class FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue, as `finetune.load` returns it.
 
     encode, sentence_predictor: `encode` and SentencePredictor of Finetune_GLUE.ipynb.
-    task: its Task.   labels: in the order of the probabilities.   run: the record of its run.
+    task: its Task.   labels: in the order of the probabilities.   run: its FinishedRun.
     """
 
     def __init__(self, path, encode, sentence_predictor, device=None, precision=None):
         self.path, self.encode = str(path), encode
         self.network, self.hf_tokenizer, self.run = load_finetuned(path, sentence_predictor)
-        self.task, self.settings = task_of(self.run), self.run["settings"]
+        self.task, self.settings = task_of(self.run), self.run.settings
         self.labels, self.device = list(self.task.labels), choose_device(device)
         self.precision = choose_precision(precision, self.device)
 
@@ -171,7 +172,7 @@ class FinetunedModel:
         reading = self.task.reading
         encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
         for notice in text_notices(
-                encoded, self.settings["max_length"], self.hf_tokenizer, reading.texts(rows)[:1000],
+                encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows)[:1000],
                 if_long="Finetune with window_stride or, if the pretrained model allows it, with a larger max_length, "
                         "or shorten the texts.",
                 if_unknown="The model was trained on other texts.", many=.3):

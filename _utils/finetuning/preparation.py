@@ -8,11 +8,12 @@ from _utils.errors import UserError
 from _utils.finetuning.config import check_windows, names_of
 from _utils.finetuning.lengths import default_length
 from _utils.finetuning.results import format_scores, notices_of
-from _utils.finetuning.runs import Runs, rank, run_path
+from _utils.finetuning.runs import Runs, run_path
 from _utils.networks.build import check_length
 from _utils.progress import counted
 from _utils.tasks.registry import task_of
-from _utils.tasks.rows import updates
+from _utils.tasks.rows import training_rows, updates_per_epoch
+from _utils.tasks.settings import Settings
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
@@ -76,18 +77,21 @@ STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
 
 
 def settings_of(task, splits, values, c, pretrained):
-    """{name: value} of all settings of a run except its seed, stored with its scores to detect changes within a group.
+    """The Settings of a run.
 
     splits: {name: Dataset} of the task.   values: its hyperparameters.
     """
     keys = [*CONFIGURED_SETTINGS, *task.head.keys, *["double_unordered"] * task.unordered]
-    return {**values, **{key: c[key] for key in keys},
-            "precision": choose_precision(c.precision, choose_device(c.device)),
-            "own_task": task.as_data(),
-            "start_from_mnli": task.name in STARTED_FROM_MNLI and c.start_from_mnli,
-            "training_table": table_key(splits["train"]),
-            "dev_table": table_key(splits[task.devs[0]]),
-            "pretrained_weights": pretrained.digest}
+    return Settings(
+        **values,
+        **{key: c[key] for key in keys},
+        precision=choose_precision(c.precision, choose_device(c.device)),
+        own_task=task.as_data(),
+        start_from_mnli=task.name in STARTED_FROM_MNLI and c.start_from_mnli,
+        training_table=table_key(splits["train"]),
+        dev_table=table_key(splits[task.devs[0]]),
+        pretrained_weights=pretrained.digest,
+    )
 
 
 def missing_tables(data):
@@ -116,10 +120,11 @@ def print_tables(tables, settings_by_task=(), official=True, family=None):
 
 def text_of_updates(data, settings):
     """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
-    n = updates(len(data.splits["train"]), settings)
-    orders = "of both orders " if settings.get("double_unordered") else ""
-    text = f"{counted(settings['epochs'], 'epoch')} {orders}with batch size {settings['bs']} = {n:,} updates per run"
-    if settings.get("window_stride"):  # texts are not yet divided
+    n_orders, orders = (2, "of both orders ") if settings.double_unordered else (1, "")
+    n_rows = len(training_rows(data.splits["train"], settings.rows))
+    n = settings.epochs * updates_per_epoch(n_orders * n_rows, settings.bs)
+    text = f"{counted(settings.epochs, 'epoch')} {orders}with batch size {settings.bs} = {n:,} updates per run"
+    if settings.window_stride:  # texts are not yet divided
         text += ", and more if texts are divided into windows"
     elif n < FEW_UPDATES:
         text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
@@ -134,10 +139,10 @@ def check_settings(c, settings_by_task, pretrained):
     runs = Runs()
     for name, settings in settings_by_task.items():
         # also of runs that this command does not train
-        seeds = {record["run"]: record["seed"] for record in runs.of(c.group_name, name)}
+        seeds = {record.run: record.seed for record in runs.of(c.group_name, name)}
         for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
             runs.finished(c.group_name, name, run, seed, settings)
-        group = settings["start_from_mnli"]
+        group = settings.start_from_mnli
         if group and not (group == c.group_name and "mnli" in settings_by_task):
             runs.best_mnli(group, pretrained)
     chosen_runs(c, runs, settings_by_task)
@@ -153,9 +158,9 @@ def chosen_runs(c, runs, planned=()):
     chosen = {}
     for name in names_of(c.tasks):
         of_task = runs.of(c.group_name, name)
-        finished = sorted(of_task.with_checkpoints(), key=rank, reverse=True)
+        finished = sorted(of_task.with_checkpoints(), key=lambda run: run.rank, reverse=True)
         known = dict.fromkeys(range(c.start, c.end) if name in planned else ())
-        known |= {record["run"]: record for record in finished}
+        known |= {record.run: record for record in finished}
         of_all = c.th_run if of_task or known else ()  # a list is for the tasks that have runs
         wanted = c.th_run.get(name, ()) if isinstance(c.th_run, dict) else of_all
         if missing := [run for run in wanted if run not in known]:
@@ -172,6 +177,6 @@ def chosen_runs(c, runs, planned=()):
 def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
     task = task_of(record)
-    status = ", ".join([status, *dict.fromkeys(record.get("remarks", {}).values())])
-    result = f"{task.title}, run {record['run']}, seed {record['seed']}: {format_scores(record)} ({status})"
+    status = ", ".join([status, *dict.fromkeys(record.remarks.values())])
+    result = f"{task.title}, run {record.run}, seed {record.seed}: {format_scores(record)} ({status})"
     processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

@@ -1,12 +1,12 @@
 """Tables and plots of finished runs, and comparisons of groups."""
 import itertools
-from operator import itemgetter
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
 
 from _utils.errors import UserError
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, path_of, rank
+from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, TASKS
@@ -21,9 +21,9 @@ def headline_scores(record, kind="scores"):
     kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
     """
     task = task_of(record)
-    by_split = record.get(kind, {})
+    by_split = getattr(record, kind)
     scores = {task.title_of(split): 100 * next(iter(metrics.values())) for split, metrics in by_split.items()}
-    if record["task"] == "mnli" and len(scores) > 1:
+    if record.task == "mnli" and len(scores) > 1:
         scores["MNLI, both"] = sum(scores.values()) / len(scores)
     return scores
 
@@ -41,10 +41,10 @@ def named_scores(scores):
 def format_scores(record):
     """The scores of a run in percent, in one line, each with those of the baselines."""
     formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    baselines = {task_of(record).scores.baseline: named_scores(record["baselines"]),
-                 "TF-IDF": named_scores(record.get("words", {}))}
+    baselines = {task_of(record).scores.baseline: named_scores(record.baselines),
+                 "TF-IDF": named_scores(record.words)}
     parts = []
-    for name, value in named_scores(record["scores"]).items():
+    for name, value in named_scores(record.scores).items():
         others = [f"{kind} {formats(name, scores[name])}" for kind, scores in baselines.items() if name in scores]
         parts.append(f"{name} {formats(name, value)}" + (f" ({', '.join(others)})" if others else ""))
     return ", ".join(parts)
@@ -52,7 +52,7 @@ def format_scores(record):
 
 def notices_of(record):
     """The texts of the warnings about the predictions of a run."""
-    return [f"{split}: {text}" for split, text in record["notices"].items() if text]
+    return [f"{split}: {text}" for split, text in record.notices.items() if text]
 
 
 def notices_of_runs(runs):
@@ -60,7 +60,7 @@ def notices_of_runs(runs):
     numbers_by_notice = {}
     for record in runs:
         for notice in notices_of(record):
-            numbers_by_notice.setdefault((task_of(record).title, notice), []).append(str(record["run"]))
+            numbers_by_notice.setdefault((task_of(record).title, notice), []).append(str(record.run))
     return [f"warning: {title}, run{'s' * (len(numbers) > 1)} {', '.join(numbers)}, {notice}"
             for (title, notice), numbers in numbers_by_notice.items()]
 
@@ -85,12 +85,12 @@ def summarize(runs):
         for line, value in headline_scores(record).items():
             lines.append({
                 "task": line,
-                "training examples": f"{record['train_rows']:,}",
+                "training examples": f"{record.train_rows:,}",
                 "best": value,
-                "best run": record["run"],
+                "best run": record.run,
                 "baseline": baselines.get(line, np.nan),
                 "TF-IDF": words.get(line, np.nan),
-                "rank": rank(record),
+                "rank": record.rank,
             })
     scores = pd.DataFrame(lines)
     by_task = scores.groupby("task", sort=False)
@@ -104,19 +104,19 @@ def table_of_runs(runs):
     """DataFrame with a line for each of the runs of a group: scores in percent, hyperparameters and time."""
     lines = []
     for record in runs:
-        (metric, value), *others = named_scores(record["scores"]).items()
+        (metric, value), *others = named_scores(record.scores).items()
         lines.append({
             "task": task_of(record).title,
-            "run": record["run"],
-            "seed": record["seed"],
+            "run": record.run,
+            "seed": record.seed,
             "score": value,
             "metric": metric,
             "other metrics": _in_line(dict(others)),
-            "training examples": record["train_rows"],
-            "lr": record["settings"]["lr"],
-            "bs": record["settings"]["bs"],
-            "epochs": record["settings"]["epochs"],
-            "seconds": record["seconds"],
+            "training examples": record.train_rows,
+            "lr": record.settings.lr,
+            "bs": record.settings.bs,
+            "epochs": record.settings.epochs,
+            "seconds": record.seconds,
         })
     return pd.DataFrame(lines)
 
@@ -130,7 +130,7 @@ def losses_of_runs(runs):
     """{title of a task: [training rows of each run's metrics.jsonl]} of the runs whose log folder exists."""
     losses = {}
     for record in runs:
-        path = path_of(record).with_suffix("") / "metrics.jsonl"
+        path = record.path.with_suffix("") / "metrics.jsonl"
         if path.exists():
             losses.setdefault(task_of(record).title, []).append(read_metrics(path, "train"))
     return losses
@@ -141,7 +141,7 @@ def compare_with_published(runs):
 
     The last column averages over the group's tasks, without WNLI, in every line.
     """
-    summary, group = summarize(runs), runs[0]["group"]
+    summary, group = summarize(runs), runs[0].group
     titles = [title for title in AVERAGED_TITLES if title in summary.index]
     of_group = summary.loc[titles, "mean std median best".split()].T.rename(lambda name: f"{group} ({name})")
     table = pd.concat([of_group, PUBLISHED[titles]])
@@ -158,7 +158,7 @@ def compare_checkpoints(runs, groups):
     (facts.md#published-results).
     """
     common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
-    custom = dict.fromkeys(task_of(record).title for record in runs if record["task"] not in TASKS)
+    custom = dict.fromkeys(task_of(record).title for record in runs if record.task not in TASKS)
     for titles in (AVERAGED_TITLES, custom):
         if shared := [title for title in titles if title in common.index]:
             return common.loc[shared].mean().rename(f"best runs, mean of {', '.join(shared)}")
@@ -172,11 +172,11 @@ def class_tables(record):
     it is small.
     """
     split, texts = task_of(record).devs[0], []
-    if classes := record["classes"].get(split):
+    if classes := record.classes.get(split):
         table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
-        texts += ["", f"{task_of(record).title}, run {record['run']} (the best), by class on the dev set",
+        texts += ["", f"{task_of(record).title}, run {record.run} (the best), by class on the dev set",
                   as_text(table.astype({"rows": int}))]
-    matrix, labels = record["confusion"].get(split), task_of(record).labels
+    matrix, labels = record.confusion.get(split), task_of(record).labels
     if matrix and len(labels) <= 12:
         texts += ["Rows with each label (lines) by prediction (columns)",
                   pd.DataFrame(matrix, labels, labels).to_string()]
@@ -195,14 +195,14 @@ def report(runs):
     real, best = without_synthetic(runs), best_runs(runs)
     titles_by_metric = table_of_runs(runs).groupby("metric", sort=False)["task"]
     metrics = ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in titles_by_metric.unique().items())
-    parts = [f"Scores of {runs[0]['group']} in percent ({metrics})", as_text(summarize(runs))]
+    parts = [f"Scores of {runs[0].group} in percent ({metrics})", as_text(summarize(runs))]
     if best:
-        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(path_of(record).name for record in best)}"]
-    strides = {task_of(record).title: record["settings"].get("window_stride") for record in runs}
+        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(record.path.name for record in best)}"]
+    strides = {task_of(record).title: record.settings.window_stride for record in runs}
     if windows := [f"{title} (every {stride} tokens)" for title, stride in strides.items() if stride]:
         parts.append(f"Texts that are too long are predicted as the mean of windows: {', '.join(windows)}")
-    parts += [f"{record['task']}, run {record['run']} (the best): {remark}" for record in best
-              for remark in dict.fromkeys(record.get("remarks", {}).values())]
+    parts += [f"{record.task}, run {record.run} (the best): {remark}" for record in best
+              for remark in dict.fromkeys(record.remarks.values())]
     parts += notices_of_runs(runs)
     parts += [text for record in best for text in class_tables(record)]
     if synthetic := synthetic_titles(runs):
@@ -215,23 +215,23 @@ def report(runs):
 
 def best_runs(runs):
     """The best run of each task of a group, without tasks that have no checkpoint."""
-    return [*filter(None, (Runs(rows).best() for _, rows in itertools.groupby(runs, key=itemgetter("task"))))]
+    return [*filter(None, (Runs(rows).best() for _, rows in itertools.groupby(runs, key=attrgetter("task"))))]
 
 
 def synthetic_titles(runs):
     """The tasks with runs on the quickstart's tables."""
-    return list(dict.fromkeys(task_of(record).title for record in runs if record["synthetic"]))
+    return list(dict.fromkeys(task_of(record).title for record in runs if record.synthetic))
 
 
 def without_synthetic(runs):
     """The runs on tables other than the quickstart's."""
-    return Runs(record for record in runs if not record["synthetic"])
+    return Runs(record for record in runs if not record.synthetic)
 
 
 def report_checkpoints(runs, groups):
     """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
     averages = compare_checkpoints(runs, groups)
-    weights = {record["settings"]["pretrained_weights"] for record in runs if record["group"] in groups}
+    weights = {record.settings.pretrained_weights for record in runs if record.group in groups}
     parts = [averages.name, as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
@@ -246,7 +246,7 @@ def plot_group(runs):
     """
     published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)"].drop(synthetic_titles(runs), errors="ignore")
     return plot_scores(
-        {runs[0]["group"]: scores_by_task(runs)}, published.to_dict(), summarize(runs)["baseline"].dropna().to_dict()
+        {runs[0].group: scores_by_task(runs)}, published.to_dict(), summarize(runs)["baseline"].dropna().to_dict()
     )
 
 
@@ -255,11 +255,11 @@ def save_result_plots(runs):
 
     And confusion_<task>.png of the best run of each custom task that is a classification.
     """
-    folder = GLUE_FOLDER / runs[0]["group"]
+    folder = GLUE_FOLDER / runs[0].group
     save_plot(plot_group(runs), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     for record in best_runs(runs):
-        if matrix := record["confusion"].get("validation"):
-            save_plot(plot_confusion(matrix, task_of(record).labels), folder / f"confusion_{record['task']}.png")
+        if matrix := record.confusion.get("validation"):
+            save_plot(plot_confusion(matrix, task_of(record).labels), folder / f"confusion_{record.task}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

@@ -5,34 +5,104 @@ checkpoints/glue/scores.jsonl holds one line for each finished run of every grou
 import json
 import os
 from contextlib import suppress
+from dataclasses import asdict, field, replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from _utils.errors import UserError
 from _utils.names import find_checkpoint
-from _utils.runs.checkpoints import check_format, has_keys, load_checkpoint
+from _utils.runs.checkpoints import FORMAT, check_format, has_keys, load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.registry import task_of
+from _utils.tasks.settings import Settings
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
-# Keys of a finetuned checkpoint, and of a record; scores: {split: {metric: value}}, whose first metric ranks the runs.
-FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}
-RECORD_KEYS = {
-    "group": str,
-    "task": str,
-    "run": int,
-    "seed": int,
-    "scores": dict,
-    "settings": dict,
-    "train_rows": int,
-    "synthetic": bool,
-}
+FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}  # of a finetuned checkpoint
 # Texts about a setting that differs, and about those that are keys of tables.
 _DIFFERENCE = "{key}={stored!r:.200}, not {wanted!r:.200}"
 _OTHER_ROWS = {key: f"other {rows} rows ({{stored}}; now {{wanted}}), because a file, or the share in 'dev', changed"
                for key, rows in (("training_table", "training"), ("dev_table", "dev"))}
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class FinishedRun:
+    """The record of a finished run: a line of the file, and a part of its checkpoint.
+
+    task: its name.   synthetic: whether its tables are the quickstart's.   mnli_run: number of the run with whose
+    encoder it began.   train_rows: examples of an epoch.   best_epoch: with keep='best'.   code: hash.
+    What follows from the evaluations is by split; scores: {split: {metric: value}}, whose first metric ranks the runs.
+    baselines: of a constant prediction.   words: of another baseline.   notices: warnings or None.   remarks,
+    classes, confusion, thresholds: of custom tasks.   test_table: `table_key` of the test file of the scores.
+    """
+    group: str
+    task: str
+    run: int
+    seed: int
+    settings: Settings
+    pretrained_checkpoint: str
+    objective: str | None
+    synthetic: bool
+    train_rows: int
+    seconds: float
+    device: str
+    code: str
+    format: int = FORMAT
+    mnli_run: int | None = None
+    best_epoch: int | None = None
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+    words: dict[str, dict[str, float]] = field(default_factory=dict)
+    notices: dict[str, str | None] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    confusion: dict[str, list[list[int]]] = field(default_factory=dict)
+    thresholds: dict[str, float] = field(default_factory=dict)
+    test_table: str | None = None
+
+    @property
+    def path(self):
+        """Its checkpoint; without the suffix, the folder of its logs."""
+        return run_path(self.group, self.task, self.run)
+
+    @property
+    def score(self):
+        """The first metric on the first dev set in percent."""
+        return percent(self.scores)
+
+    @property
+    def rank(self):
+        """`score`, or -inf if it is undefined (NaN), by which the runs of a task are compared."""
+        return np.nan_to_num(self.score, nan=-np.inf)
+
+    def with_evaluations(self, evaluations, **values):
+        """The record with {split: `Scores.evaluate`}, in place of those of a test file, and other values."""
+        for part in "scores baselines words notices remarks classes confusion thresholds".split():
+            of_devs = {split: value for split, value in getattr(self, part).items() if split != "test"}
+            values[part] = of_devs | {split: found[part] for split, found in evaluations.items() if part in found}
+        return replace(self, **values)
+
+
+def parsed(content):
+    """The FinishedRun of a value from a file; None if it is not the record of a run of a task of GLUE, or of a custom
+    task that it describes.
+    """
+    with suppress(ValueError):
+        run = TypeAdapter(FinishedRun).validate_python(content)
+        return run if run.scores and task_of(run) else None
+
+
+def percent(scores):
+    """The first metric of the first split of {split: {metric: value}}, in percent."""
+    return 100 * next(iter(next(iter(scores.values())).values()))
+
+
+def score_of(evaluations):
+    """`percent` of {split: `Scores.evaluate`}."""
+    return percent({split: evaluation["scores"] for split, evaluation in evaluations.items()})
 
 
 class Runs(list):
@@ -48,39 +118,38 @@ class Runs(list):
         """Those of a group, or of one of its tasks: GLUE's tasks in their order, then custom tasks in that of their
         first runs, and by run.
         """
-        of_group = [record for record in self if record["group"] == group and task in (None, record["task"])]
-        tasks = list(dict.fromkeys((*TASKS, *(record["task"] for record in of_group))))
-        return Runs(sorted(of_group, key=lambda record: (tasks.index(record["task"]), record["run"])))
+        of_group = [run for run in self if run.group == group and task in (None, run.task)]
+        tasks = list(dict.fromkeys((*TASKS, *(run.task for run in of_group))))
+        return Runs(sorted(of_group, key=lambda run: (tasks.index(run.task), run.run)))
 
     def find(self, group, task, run):
-        """The record of the finished run with this checkpoint, or None."""
+        """The FinishedRun with this checkpoint, or None."""
         path = run_path(group, task, run)
-        return next((record for record in self if path_of(record) == path), None)
+        return next((record for record in self if record.path == path), None)
 
     def finished(self, group, task, run, seed, settings):
-        """The record of a finished run, or None. UserError if the run was trained with other settings, or its
-        checkpoint is another run's.
+        """The FinishedRun, or None. UserError if the run was trained with other settings, or its checkpoint is another
+        run's.
 
         The names of groups and custom tasks may contain the character that separates them in the names of checkpoints.
         """
         record = self.find(group, task, run)
-        if record and (differences := _differences(record, {"group": group, "seed": seed, "settings": settings})):
+        if record and (differences := _differences(record, group, seed, settings)):
             raise UserError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
                             "Set another group_name for these runs.")
         return record
 
     def with_checkpoints(self):
         """Those whose checkpoint exists."""
-        return Runs(record for record in self if path_of(record).exists())
+        return Runs(run for run in self if run.path.exists())
 
     def best(self):
-        """The record with the best dev score among those whose checkpoint exists, or None."""
-        return max(self.with_checkpoints(), key=rank, default=None)
+        """The one with the best dev score among those whose checkpoint exists, or None."""
+        return max(self.with_checkpoints(), key=lambda run: run.rank, default=None)
 
     def best_mnli(self, group, pretrained):
-        """The record of a group's best MNLI run from the same pretrained weights. UserError if there is none."""
-        same = [record for record in self.of(group, "mnli")
-                if record["settings"]["pretrained_weights"] == pretrained.digest]
+        """A group's best MNLI run from the same pretrained weights. UserError if there is none."""
+        same = [run for run in self.of(group, "mnli") if run.settings.pretrained_weights == pretrained.digest]
         if best := Runs(same).best():
             return best
         raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
@@ -94,32 +163,25 @@ def _read(path):
     """
     latest, lines = {}, path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     for number, line in enumerate(lines, 1):
-        record = None
+        content = None
         with suppress(ValueError):
-            record = json.loads(line)
-        if has_keys(record, RECORD_KEYS):
-            check_format(record, f"{path}, line {number},", "Move the file to another folder.")
-        if is_record(record):
-            latest[record["group"], record["task"], record["run"]] = record
-        elif record is not None or line[:1] not in ("", "{"):
+            content = json.loads(line)
+        if isinstance(content, dict) and {"group", "task", "run", "settings"} <= content.keys():
+            check_format(content, f"{path}, line {number},", "Move the file to another folder.")
+        if run := parsed(content):
+            latest[run.group, run.task, run.run] = run
+        elif content is not None or line[:1] not in ("", "{"):
             raise UserError(f"{path}, line {number} is not a record of a run. Delete that line.")
     return latest.values()
 
 
-def is_record(value):
-    """Whether a value from a file is the record of a run: of a task of GLUE, or of a custom task that it describes."""
-    with suppress(ValueError):
-        return has_keys(value, RECORD_KEYS) and bool(task_of(value))
-    return False
-
-
-def add_run(record):
-    """Append a finished run to the file and flush it to disk. Several processes may append at once."""
+def add_run(run):
+    """Append a FinishedRun to the file and flush it to disk. Several processes may append at once."""
     GLUE_FOLDER.mkdir(parents=True, exist_ok=True)
     with open(SCORES, "a+") as file:
         file.seek(0)
         is_truncated = file.read()[-1:] not in ("", "\n")  # a killed process may have left a part of a record
-        file.write("\n" * is_truncated + json.dumps(record) + "\n")
+        file.write("\n" * is_truncated + json.dumps(asdict(run)) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -131,30 +193,6 @@ def with_baseline(evaluations, data, settings):
             for split, evaluation in evaluations.items()}
 
 
-def with_evaluations(record, evaluations):
-    """A record with {split: `Scores.evaluate`}, in place of those of a test file. Those of custom tasks have more."""
-    for part in "scores baselines words notices remarks classes confusion thresholds".split():
-        dev = {split: value for split, value in record.get(part, {}).items() if split != "test"}
-        record = record | {part: dev | {split: values[part] for split, values in evaluations.items() if part in values}}
-    return record
-
-
-def score_of(evaluations):
-    """`score` of {split: `Scores.evaluate`}."""
-    return score(with_evaluations({}, evaluations))
-
-
-def score(record):
-    """The first metric on the first dev set in percent."""
-    metrics = next(iter(record["scores"].values()))
-    return 100 * next(iter(metrics.values()))
-
-
-def rank(record):
-    """`score`, or -inf if it is undefined (NaN), by which the runs of a task are compared."""
-    return np.nan_to_num(score(record), nan=-np.inf)
-
-
 def run_path(group, task, run):
     """Checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth; without the suffix, the folder of its
     logs.
@@ -162,43 +200,41 @@ def run_path(group, task, run):
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
 
 
-def path_of(record):
-    """Checkpoint of a finished run."""
-    return run_path(record["group"], record["task"], record["run"])
-
-
-def _differences(record, wanted):
-    """[text about each value that differs] between a record and a wanted one, of which only some keys are known."""
-    stored, wanted = _values(record), _values(wanted)
+def _differences(run, group, seed, settings):
+    """[text about each value that differs] between a FinishedRun and a wanted run of its task and number."""
+    stored, wanted = _values(run.group, run.seed, run.settings), _values(group, seed, settings)
     return [_OTHER_ROWS.get(key, _DIFFERENCE).format(key=key, stored=stored.get(key), wanted=wanted.get(key))
             for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
 
 
-def _values(record):
-    """{key: value} of a record that are the same if its run does not have to be repeated.
+def _values(group, seed, settings):
+    """{key: value}, which are the same if a run does not have to be repeated.
 
     A key of a custom task that is missing has its default value.
     """
-    settings = {**record["settings"]}
-    own_task = settings.pop("own_task") or {}
-    return {**own_task, **settings, "group": record["group"], "seed": record["seed"]}
+    values = asdict(settings)
+    own_task = values.pop("own_task") or {}
+    return {**own_task, **values, "group": group, "seed": seed}
 
 
 def load_finetuned_checkpoint(path):
-    """The dictionary of a checkpoint that finetune.py wrote, given by its path or its name in checkpoints/glue.
+    """(dictionary, FinishedRun) of a checkpoint that finetune.py wrote, given by its path or its name in
+    checkpoints/glue.
 
     UserError for a missing file or another kind of checkpoint.
     """
     checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
-    check_finetuned(checkpoint, path)
-    return checkpoint
+    return checkpoint, finished_run(checkpoint, path)
 
 
-def check_finetuned(checkpoint, path):
-    """UserError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
-    is_finetuned = has_keys(checkpoint, FINETUNING_KEYS) and has_keys(checkpoint["run"], RECORD_KEYS)
-    if is_finetuned:
-        check_format(checkpoint["run"], repr(str(path)))
-    if not is_finetuned or not is_record(checkpoint["run"]):
+def finished_run(checkpoint, path):
+    """The FinishedRun of the content of the file `path`. UserError if it is not a checkpoint that finetune.py wrote."""
+    run = None
+    if has_keys(checkpoint, FINETUNING_KEYS):
+        if "settings" in checkpoint["run"]:
+            check_format(checkpoint["run"], repr(str(path)))
+        run = parsed(checkpoint["run"])
+    if run is None:
         raise UserError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
                         f"checkpoints/glue/*.pth.")
+    return run

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from _utils.finetuning.config import uses_synthetic_glue
 from _utils.finetuning.preparation import chosen_runs
-from _utils.finetuning.runs import Runs, add_run, path_of, score, with_baseline, with_evaluations
+from _utils.finetuning.runs import Runs, add_run, with_baseline
 from _utils.tasks.submission import OFFICIAL_ROWS, complete_submission, rows_of
 from _utils.tasks.tables import table_key
 
@@ -17,16 +17,16 @@ def score_test_files(c, tables, load):
     for name, data in tables.items():
         current = table_key(data.splits["test"]) if data.test_task else None
         for record in Runs().of(c.group_name, name):
-            path, evaluations = path_of(record), {}
+            path, evaluations = record.path, {}
             key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
-            if record.get("test_table") in (current, key) or record["settings"]["own_task"] != data.task.as_data():
+            if record.test_table in (current, key) or record.settings.own_task != data.task.as_data():
                 continue
             if key:
                 outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
                 scores = data.test_task.of_runs([record]).scores
                 evaluation = scores.evaluate(outputs, data.splits["test"]["label"][:])
-                evaluations = with_baseline({"test": evaluation}, data, record["settings"])
-            add_run({**with_evaluations(record, evaluations), "test_table": key})
+                evaluations = with_baseline({"test": evaluation}, data, record.settings)
+            add_run(record.with_evaluations(evaluations, test_table=key))
 
 
 def write_test_files(c, tables, load, predict_test):
@@ -39,8 +39,8 @@ def write_test_files(c, tables, load, predict_test):
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
     for name, runs in chosen_runs(c, Runs()).items():
         data, task = tables[name], tables[name].task.of_runs(runs)
-        models = [load(path_of(record), c.device, c.precision) for record in runs]
-        dev_scores = ", ".join(f"{name} run {record['run']} (dev {score(record):.2f})" for record in runs)
+        models = [load(record.path, c.device, c.precision) for record in runs]
+        dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):
             if not models or split in data.missing:
                 skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")

@@ -11,7 +11,7 @@ from _utils.errors import UserError, is_first_process, one_line
 from _utils.files import write_atomically
 from _utils.recipes import warmup_in_steps
 
-FORMAT = 1  # of checkpoints and of records of runs: increase it when those written before would be read wrongly
+FORMAT = 2  # of checkpoints and of records of runs: increase it when those written before would be read wrongly
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 # Keys that may change on resume. Only micro_batch and compile affect results: they change the random draws. `revisions`
 # chooses a text, which is compared by its content; `recipe` only sets other keys.

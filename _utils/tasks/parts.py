@@ -96,7 +96,8 @@ class Head(Part):
     def network(self, pretrained, settings, sentence_predictor):
         """A module with an encoder `base_model`. pretrained: has encoder(), discriminator().   settings: of a run."""
         encoder, network_class = pretrained.encoder(), self.network_class or sentence_predictor
-        return network_class(encoder, encoder.config.hidden_size, len(self.output_names), **head_options(settings))
+        options = head_options(settings, self.keys)
+        return network_class(encoder, encoder.config.hidden_size, len(self.output_names), **options)
 
     def loss(self):
         """The loss, a module: the mean over the batch of the cross-entropy (D9)."""
@@ -108,8 +109,8 @@ class Head(Part):
 
     def why_not_exported(self, settings, family):
         """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
-        if settings.get("pooling", "first") != "first":
-            return f"pooling={settings['pooling']}"
+        if settings.pooling != "first":
+            return f"pooling={settings.pooling}"
         # The heads of these two families are a layer, GELU and a layer, on the first token.
         return None if family in ("electra", "roformer") else f"a finetuned {family} model"
 
@@ -121,8 +122,8 @@ class Head(Part):
     def exported(self, hf_tokenizer, settings):
         """(the tokenizer, which truncates where training did, {key: value} of config.json) on which predictions depend.
         """
-        windows = {"window_stride": settings["window_stride"]} if settings.get("window_stride") else {}
-        return exported_tokenizer(hf_tokenizer, settings["max_length"]), windows
+        windows = {"window_stride": settings.window_stride} if settings.window_stride else {}
+        return exported_tokenizer(hf_tokenizer, settings.max_length), windows
 
 
 class Scores(Part):

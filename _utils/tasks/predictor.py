@@ -40,9 +40,10 @@ class Predictor(nn.Module):
             return self.classifier(hidden.float(), *inputs)
 
 
-def head_options(settings):
-    """The arguments of a Predictor among the settings of a run."""
-    return {name: settings[name] for name in ("xavier_reinited_outlayer", "freeze", "pooling") if name in settings}
+def head_options(settings, keys=()):
+    """The arguments of a Predictor among the Settings of a run. keys: of the configuration that apply to the task."""
+    options = {"xavier_reinited_outlayer": settings.xavier_reinited_outlayer, "freeze": settings.freeze}
+    return options | ({"pooling": settings.pooling} if "pooling" in keys else {})
 
 
 @torch.no_grad()

@@ -5,13 +5,13 @@ from _utils.tasks.wsc import WSC
 
 
 def task_of(record):
-    """The Task of the record of a run, with what the run determined; ValueError if it names or describes no task.
+    """The Task of a FinishedRun, with what the run determined; ValueError if it names or describes no task.
 
     The record may come from a stranger.
     """
-    settings, name = record["settings"], record["task"]
-    if (data := settings.get("own_task")) is None:
-        task = WSC if settings.get("wsc_trick") else TASKS.get(name)
+    settings, name = record.settings, record.task
+    if (data := settings.own_task) is None:
+        task = WSC if settings.wsc_trick else TASKS.get(name)
     else:
         task = next((task for source in SOURCES if (task := source.task_of(data))), None)
     if task is None or task.name != name:

@@ -118,10 +118,10 @@ def training_rows(rows, limit):
 
 
 def encode_task(task, splits, settings, hf_tokenizer, encode):
-    """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; "rows" limits the training
+    """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; its rows limit the training
     set.   encode: that of Finetune_GLUE.ipynb.
     """
-    reading, rows = task.reading, training_rows(splits["train"], settings["rows"])
+    reading, rows = task.reading, training_rows(splits["train"], settings.rows)
     train = reading.encode(rows, hf_tokenizer, settings, encode, training=True)
     devs = {split: reading.encode(splits[split], hf_tokenizer, settings, encode) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
@@ -168,15 +168,14 @@ def text_notices(rows, max_length, hf_tokenizer, texts, if_long, if_unknown, man
                            unknown_notice(rows, hf_tokenizer, texts, if_unknown, many)))]
 
 
-def updates(n_rows, settings):
-    """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
-    n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
-    return -(-n_examples // settings["bs"]) * settings["epochs"]
+def updates_per_epoch(n_rows, bs, limit=None):
+    """Updates of an epoch with n_rows training rows, of which at most `limit` are used, in batches of bs."""
+    return -(-min(n_rows, limit or n_rows) // bs)
 
 
-def default_epochs(task, n_rows, settings):
-    """Epochs of a run with n_rows training rows, at least those of `task.min_updates`. settings: as for `updates`."""
-    return max(task.epochs, -(-task.min_updates // updates(n_rows, settings | {"epochs": 1})))
+def default_epochs(task, n_rows, bs, limit=None):
+    """Epochs of a run, at least those of `task.min_updates`; arguments as for `updates_per_epoch`."""
+    return max(task.epochs, -(-task.min_updates // updates_per_epoch(n_rows, bs, limit)))
 
 
 class PaddedBatchDL(SortedDL):

@@ -58,7 +58,7 @@ class WscReading(Reading):
             schemas = wnli_schemas(rows)
             n_found = sum(schema.start >= 0 for schema in schemas)
             print(f"WNLI: found the pronoun in {n_found} of {len(schemas)} rows", file=sys.stderr)
-        return SchemaRows(schemas, hf_tokenizer, settings["max_length"])
+        return SchemaRows(schemas, hf_tokenizer, settings.max_length)
 
 
 class WscHead(Head):

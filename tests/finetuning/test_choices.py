@@ -16,6 +16,7 @@ from _utils.commands.predict import predict
 from _utils.custom.definition import complete_custom_task
 from _utils.custom.kinds import load_custom_task
 from _utils.errors import UserError
+from _utils.tasks.settings import Settings
 from finetune import load
 
 COLORS = "red green blue yellow black white".split()
@@ -88,7 +89,7 @@ def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small
     rows = [("a small network", "it", *ENDINGS, "0"), ("the text", "they", "the network", "a text " * 30, "words", "2")]
     write_csv("train.csv", ("context", "begin", *"abc", "label"), rows * 5)
     data = loaded(train="train.csv", dev="train.csv", text=["context", "begin"], choices=["a", "b", "c"])
-    encoded = data.task.reading.encode(data.splits["train"], small_tokenizer, {"max_length": 24}, finetune.encode)
+    encoded = data.task.reading.encode(data.splits["train"], small_tokenizer, Settings(max_length=24), finetune.encode)
     ids, mask, types, labels = encoded.batch([1, 0])
     assert ids.shape == mask.shape == types.shape == (6, 24) and labels.tolist() == [2, 0] and len(encoded) == 10
     assert small_tokenizer.decode(ids[3][mask[3] == 1]) == "[CLS] a small network [SEP] it the first one [SEP]"

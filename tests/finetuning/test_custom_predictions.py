@@ -86,8 +86,8 @@ def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     write("test.jsonl", lines([*empty, *rows, *empty, *rows, *empty]))
     start(OWN | {"train": "train.jsonl", "test": "test.jsonl", "kind": kind})
     [row] = Runs()
-    metric = next(iter(row["scores"]["test"]))
-    assert row["scores"]["test"].keys() == row["scores"]["validation"].keys() and metric in row["baselines"]["test"]
+    metric = next(iter(row.scores["test"]))
+    assert row.scores["test"].keys() == row.scores["validation"].keys() and metric in row.baselines["test"]
 
 
 def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_text(start):
@@ -100,7 +100,7 @@ def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_te
     write("test.json", json.dumps([SQUAD | row | {"id": str(i)} for i, row in enumerate([{}, *empty])]))
     start({"name": "asked", "kind": "questions", "train": "train.json", "dev": "train.json", "test": "test.json"})
     both = {"validation", "test"}
-    assert {row["task"]: set(row["scores"]) for row in Runs()} == {"mine": both, "asked": both}
+    assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
 
 
 def test_a_labelled_test_file_without_any_word_is_rejected(start):
@@ -136,13 +136,13 @@ def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, ca
     start(task, "end=2", epochs=3)
     printed, applied = capsys.readouterr().out, {}
     for row in Runs():
-        model = finetune.load(f"g_mine_{row['run']}.pth")
-        applied[row["run"]] = model.task.scores.threshold
+        model = finetune.load(f"g_mine_{row.run}.pth")
+        applied[row.run] = model.task.scores.threshold
         labels, probabilities = model.predict(TEXTS)
-        applies = probabilities >= applied[row["run"]]
+        applies = probabilities >= applied[row.run]
         assert [np.array(model.labels)[of_text].tolist() for of_text in applies] == labels
-        assert f"threshold {applied[row['run']]:g}" in printed
-        assert row["scores"]["test"] == pytest.approx(row["scores"]["validation"])  # of the same rows
+        assert f"threshold {applied[row.run]:g}" in printed
+        assert row.scores["test"] == pytest.approx(row.scores["validation"])  # of the same rows
     assert len(applied) == 2 and (threshold == "best" or set(applied.values()) == {.2})
     start(task, "end=2", "do_finetune=False", "th_run=[0, 1]", epochs=3)  # an ensemble, with the mean of the thresholds
     models = [finetune.load(f"g_mine_{run}.pth") for run in (0, 1)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
-from tiny_finetuning import run_own
+from tiny_finetuning import run_own, table_row
 from transformers import pipeline
 
 import finetune
@@ -30,6 +30,7 @@ from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.registry import task_of
 from _utils.tasks.rows import finetuning_dataloaders
+from _utils.tasks.settings import Settings
 from _utils.tasks.submission import check_submission, make_zip, rows_of, write_majorities
 from _utils.tasks.task import Task
 
@@ -84,8 +85,8 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     write_csv("new.csv", ("id", "review"), tests)
     start(OWN | {"test": "new.csv", "text": "review", "label": "topic"})
     [row] = Runs()
-    assert list(row["scores"]["validation"]) == ["accuracy", "macro_f1"] and row["train_rows"] == 72
-    assert sum(map(sum, row["confusion"]["validation"])) == 8  # a tenth is the dev set
+    assert list(row.scores["validation"]) == ["accuracy", "macro_f1"] and row.train_rows == 72
+    assert sum(map(sum, row.confusion["validation"])) == 8  # a tenth is the dev set
     assert Path("checkpoints/glue/g/confusion_mine.png").exists() and "nets, big" in report(Runs())
     predicted = pd.read_csv("new.csv").join(predictions())
     assert list(zip(predicted["id"], predicted["review"])) == tests
@@ -109,8 +110,8 @@ def test_regression_from_json_lines_to_a_pipeline(start):
     scores, prices = predictions()["prediction"].tolist(), pd.read_json("train.jsonl", lines=True)["price"]
     assert len(scores) == 10 and abs(sum(scores) / 10 - prices.mean()) < 2 * prices.std()
     [row] = Runs()
-    assert list(row["scores"]["validation"]) == ["spearman", "pearson", "rmse", "r2"] and row["best_epoch"] in (1, 2)
-    assert row["baselines"]["validation"]["rmse"] == pytest.approx(prices.std(), rel=.3)
+    assert list(row.scores["validation"]) == ["spearman", "pearson", "rmse", "r2"] and row.best_epoch in (1, 2)
+    assert row.baselines["validation"]["rmse"] == pytest.approx(prices.std(), rel=.3)
     found = exported_pipeline("text-classification")(sentences(10, seed=1))
     assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
 
@@ -121,7 +122,7 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     table.head(9).drop(columns="good").to_parquet("new.parquet")
     start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"],
                  "label": "good", "metrics": ["f1", "matthews"]})
-    assert list(Runs()[0]["scores"]["validation"]) == ["f1", "matthews"]
+    assert list(Runs()[0].scores["validation"]) == ["f1", "matthews"]
     pairs = table[["question", "answer"]].head(9).set_axis(["text", "text_pair"], axis=1).to_dict("records")
     exported = exported_pipeline("text-classification")(pairs)
     assert [found["label"] for found in exported] == list(map(str, predictions()["prediction"]))
@@ -134,8 +135,8 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
         Path(f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text, "label": found(text)}) for text in texts))
     start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
     [row] = Runs()
-    assert list(row["scores"]["validation"]) == ["micro_f1", "macro_f1"] and row["scores"]["test"]["micro_f1"] > .8
-    assert row["baselines"]["validation"]["micro_f1"] < .8
+    assert list(row.scores["validation"]) == ["micro_f1", "macro_f1"] and row.scores["test"]["micro_f1"] > .8
+    assert row.baselines["validation"]["micro_f1"] < .8
     labels, probabilities = finetune.load("g_mine_0.pth").predict(sentences(12, seed=1))
     assert predictions()["prediction"].tolist() == ["|".join(found) for found in labels]
     [first, *_], _ = printed_predictions("new.jsonl", capsys)
@@ -270,7 +271,7 @@ def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsy
 def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tokenizer):
     long = " ".join(WORDS * 2)
     rows = datasets.Dataset.from_dict({"text1": ["the network", long], "text2": [long, "a word"], "label": [0, 1]})
-    settings = {"max_length": 16, "double_unordered": True, "window_stride": 5}
+    settings = Settings(max_length=16, double_unordered=True, window_stride=5)
     pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
     encoded = finetune.encode(pair, rows, small_tokenizer, settings, training=True)
     labels = encoded.batch(range(len(encoded)))[3].tolist()
@@ -292,7 +293,7 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     write_conll("train.txt", 200)
     write_conll("test.txt", 20, seed=1)
     results = start(OWN | {"train": "train.txt", "test": "test.txt"}, epochs=8)
-    assert list(Runs()[0]["scores"]["test"]) == ["entity_f1", "accuracy"]
+    assert list(Runs()[0].scores["test"]) == ["entity_f1", "accuracy"]
     assert results.scores.loc["mine (test)", "mean"] > 30
     given = [line.split() for line in Path("test.txt").read_text().split("\n")[2:]]
     predicted = [line.split("\t") for line in Path("test_outputs/g/mine.conll").read_text().split("\n")]
@@ -376,7 +377,7 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     assert len(Runs()) == 2 and list(unlabelled.index) == ["mine"]
     best = int(all_a.loc["mine (test)", "best run"])
     start_with(list(predictions()["prediction"]))
-    assert Runs()[best]["scores"]["test"]["accuracy"] == 1.
+    assert Runs()[best].scores["test"]["accuracy"] == 1.
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
@@ -386,7 +387,7 @@ def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_chec
     encoder = model.base_model.state_dict()
     assert all(torch.equal(encoder[name], weight) for name, weight in pretrained.encoder().state_dict().items())
     assert model.classifier.bias.any()
-    frozen = task_of(row).head.network(pretrained, {"freeze": True}, finetune.SentencePredictor).train()
+    frozen = task_of(row).head.network(pretrained, Settings(freeze=True), finetune.SentencePredictor).train()
     assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
 
 
@@ -432,7 +433,7 @@ def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer)
 
 def test_a_record_of_a_stranger_is_checked():
     task = Tagging("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), metrics=("entity_f1", "accuracy"))
-    row_of = lambda record: {"task": "t", "settings": {"own_task": record}}
+    row_of = lambda record: table_row("t", settings={"own_task": record})
     assert task_of(row_of(task.as_data())) == task
     for change in ({"name": "other"}, {"kind": "x"}, {"surprise": 1}):
         with pytest.raises(ValueError):

@@ -4,6 +4,7 @@ sentences.
 import json
 import re
 import shutil
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from _utils.commands.predict import predict
 from _utils.errors import UserError
 from _utils.files import read_json_lines
 from _utils.finetuning.model import load_finetuned
-from _utils.finetuning.runs import SCORES, Runs, run_path, score
+from _utils.finetuning.runs import SCORES, Runs, run_path
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked, read_metrics
 from _utils.tasks.glue import TASKS, load_task
@@ -58,15 +59,15 @@ def again(finished, glue, fresh_checkpoint, tmp_path, monkeypatch):
 
 def test_a_run_writes_a_row_a_checkpoint_and_its_metrics(again, finished):
     rows, folder = Runs(), run_path("g", "rte", 1).with_suffix("")
-    assert [(row["task"], row["run"], row["seed"]) for row in rows] == [
+    assert [(row.task, row.run, row.seed) for row in rows] == [
         (task, i, i) for task in ("rte", "stsb", "mnli", "sst2") for i in (0, 1)]
     assert folder.with_suffix(".pth").exists() and any((folder / "tensorboard").iterdir())
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
-    assert metrics[-1] == {"step": 2, "split": "validation", **rows[1]["scores"]["validation"]}
+    assert metrics[-1] == {"step": 2, "split": "validation", **rows[1].scores["validation"]}
     assert json.loads((folder / "config.json").read_text())["config"]["seed"] == 1
     assert {path.name: path.read_bytes().count(b"\n") for path in GROUP.iterdir()} == dict.fromkeys(
         ("RTE.tsv", "STS-B.tsv", "SST-2.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"), 201)
-    assert finished[1].scores.loc["RTE", "best"] == pytest.approx(max(score(row) for row in rows[:2]))
+    assert finished[1].scores.loc["RTE", "best"] == pytest.approx(max(row.score for row in rows[:2]))
 
 
 def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again):
@@ -76,8 +77,8 @@ def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again):
     with locked(run_path("g", "rte", 2).with_suffix("")), pytest.raises(UserError, match="Another process"):
         again("tasks=rte", "start=2", "end=3")
     again("tasks=rte", "end=3")
-    assert scores.read_text().startswith(first) and sorted(row["run"] for row in Runs()) == [0, 1, 2]
-    assert {**Runs().find("g", "rte", 1), "seconds": 0} == {**json.loads(second), "seconds": 0}
+    assert scores.read_text().startswith(first) and sorted(row.run for row in Runs()) == [0, 1, 2]
+    assert {**asdict(Runs().find("g", "rte", 1)), "seconds": 0} == {**json.loads(second), "seconds": 0}
 
 
 def test_the_best_epoch_is_chosen_from_the_same_training(start):
@@ -88,7 +89,7 @@ def test_the_best_epoch_is_chosen_from_the_same_training(start):
         losses.append(read_metrics(run_path(keep, "rte", 0).with_suffix("") / "metrics.jsonl", "train"))
     assert losses[0] == losses[1] and len(losses[0]) == 6
     last, best = (Runs().find(keep, "rte", 0) for keep in ("last", "best"))
-    assert best["best_epoch"] in (1, 2) and score(best) >= score(last)
+    assert best.best_epoch in (1, 2) and best.score >= last.score
 
 
 def test_a_run_of_another_version_is_refused(again, tmp_path):
@@ -114,15 +115,15 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
     written = [float(line.split("\t")[1]) for line in (GROUP / "STS-B.tsv").read_text().splitlines()[1:]]
     assert written == pytest.approx(mean.clamp(0, 5).tolist(), abs=6e-4)
 
-    worst, best = sorted(rows, key=score)
+    worst, best = sorted(rows, key=lambda run: run.score)
 
     def made_by(*overrides):
         again("tasks=stsb", "do_finetune=False", "pretrained_checkpoint=gone.pth", *overrides)  # which it does not need
         return int(re.search(r"run (\d)", read_record(GROUP)["STS-B.tsv"])[1])
-    assert made_by() == best["run"] and made_by(f"th_run={{'stsb': {worst['run']}}}") == worst["run"]
-    paths[best["run"]].unlink()
-    assert made_by() == worst["run"]
-    for th_run in best["run"], {"stsb": [best["run"]]}, {"mrpc": [0]}:
+    assert made_by() == best.run and made_by(f"th_run={{'stsb': {worst.run}}}") == worst.run
+    paths[best.run].unlink()
+    assert made_by() == worst.run
+    for th_run in best.run, {"stsb": [best.run]}, {"mrpc": [0]}:
         with pytest.raises(UserError, match="th_run names run"):
             made_by(f"th_run={th_run}", "tasks=stsb,mrpc")
 
@@ -134,7 +135,7 @@ def test_tasks_with_missing_files_are_skipped(again, glue, tmp_path, capsys):
     again("tasks=qnli,rte,sst2", "th_run=0", f"glue_dir={partial}")
     printed = capsys.readouterr().out
     assert "dev.tsv not found" in printed and "test.tsv not found" in printed
-    assert {row["task"] for row in Runs()} >= {"rte", "sst2"} and not Runs().of("g", "qnli")
+    assert {row.task for row in Runs()} >= {"rte", "sst2"} and not Runs().of("g", "qnli")
     with pytest.raises(UserError, match="qnli.*dev.tsv"):
         again("tasks=qnli", f"glue_dir={partial}")
 
@@ -142,8 +143,8 @@ def test_tasks_with_missing_files_are_skipped(again, glue, tmp_path, capsys):
 def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(again, fresh_checkpoint):
     of_tasks = {"rte": {"lr": 1e-30, "rows": 64, "epochs": 1}, "sst2": SMALL["sst2"]}
     again("tasks=rte,sst2", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}")
-    best = max(Runs().of("g", "mnli"), key=score)["run"]
-    assert [Runs().find("h", task, 0)["mnli_run"] for task in ("rte", "sst2")] == [best, None]
+    best = max(Runs().of("g", "mnli"), key=lambda run: run.score).run
+    assert [Runs().find("h", task, 0).mnli_run for task in ("rte", "sst2")] == [best, None]
     rte, mnli = (load_finetuned(run_path(*run), finetune.SentencePredictor)[0].base_model
                  for run in (("h", "rte", 0), ("g", "mnli", best)))
     torch.testing.assert_close(rte.state_dict(), mnli.state_dict())
@@ -170,8 +171,8 @@ def test_wnli_by_the_wsc_trick(start, glue, capsys):
     overrides = ["tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1, 'rows': 40}}"]
     start(*overrides)
     [row] = Runs()
-    assert list(row["scores"]) == ["wsc_validation"] and len((GROUP / "WNLI.tsv").read_text().splitlines()) == 147
-    assert row["train_rows"] == 40
+    assert list(row.scores) == ["wsc_validation"] and len((GROUP / "WNLI.tsv").read_text().splitlines()) == 147
+    assert row.train_rows == 40
     Path("x.txt").write_text("The text is old because it is a text.\tThe text is a text.\n")
     capsys.readouterr()
     predict(str(run_path("g", "wnli", 0)), "x.txt")

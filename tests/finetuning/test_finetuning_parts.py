@@ -58,7 +58,7 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
     learn.remove_cb(learn.loss_progress)
     groups, seen = learn.opt.opt.param_groups, []
     learn.opt.opt.register_step_pre_hook(lambda *_: seen.append([group["lr"] for group in groups]))
-    learn.fit(settings["epochs"])
+    learn.fit(settings.epochs)
     assert len(seen) == 12  # 192 rows in batches of 32, twice; the first is for warmup: int(.1 * 12)
     for step, rates in enumerate(seen):
         share = (1 - step / 12) * min(1, step)

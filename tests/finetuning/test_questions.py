@@ -146,7 +146,7 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
             "questions": {"n_best": 5, **options}}
     results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", "max_length=128", epochs=2)
     assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
-    assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"]
+    assert list(Runs()[0].scores["test"]) == ["exact", "f1"]
     test = results.tables["q"].splits["test"]
     files = [Path("test_outputs/g", folder, "q.json") for folder in ("", "n_best", "null_odds")]
     texts, n_best, odds = (json.loads(file.read_text()) for file in files)

@@ -10,7 +10,7 @@ from _utils.finetuning.results import (
     report,
     summarize,
 )
-from _utils.finetuning.runs import Runs, add_run, with_evaluations
+from _utils.finetuning.runs import Runs, add_run
 from _utils.tasks.glue import TASKS
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
@@ -44,7 +44,7 @@ def test_mean_deviation_median_and_best():
     ("stsb", [1.5, 4.1, 4.2], [1.5, 4., 4.], 0., False), ("stsb", [4.339, 4.341, 4.343], [1., 2.5, 5.], 0., True)])
 def test_scores_of_constant_predictions_are_beside_those_of_the_runs(task, outputs, labels, baseline, is_constant):
     """The majority label, or the mean score. A model that predicts a constant is noticed."""
-    found = runs(with_evaluations(row(task, 0, 0.), {"validation": TASKS[task].scores.evaluate(outputs, labels)}))
+    found = runs(row(task, 0, 0.).with_evaluations({"validation": TASKS[task].scores.evaluate(outputs, labels)}))
     assert summarize(found)["baseline"].tolist() == [pytest.approx(baseline)]
     assert ("warning" in report(found)) == is_constant
 

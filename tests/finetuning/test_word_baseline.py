@@ -14,6 +14,7 @@ from _utils.custom.word_baseline import sampled_rows, word_scores
 from _utils.finetuning.results import format_scores, report
 from _utils.finetuning.runs import Runs
 from _utils.tasks.glue import load_task
+from _utils.tasks.settings import Settings
 
 TOPICS = {"a": "red blue green".split(), "b": "one two three".split()}
 OWN = {"name": "mine", "train": "train.csv", "dev": "dev.csv"}
@@ -38,7 +39,7 @@ def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tm
         write_table(name, n, columns, seed)
     results = run_own(fresh_checkpoint, OWN | {"test": "test.csv", "text": list(columns)}, epochs=1)
     printed, [record] = capsys.readouterr().out, Runs()
-    assert record["words"] == {split: {"accuracy": 1., "macro_f1": 1.} for split in ("validation", "test")}
+    assert record.words == {split: {"accuracy": 1., "macro_f1": 1.} for split in ("validation", "test")}
     assert results.scores["TF-IDF"].tolist() == [100., 100.] and "TF-IDF" in report(Runs())
     assert "(majority 50.00, TF-IDF 100.00)" in printed and "TF-IDF 100.00" in format_scores(record)
 
@@ -48,14 +49,14 @@ def test_tasks_of_glue_and_kinds_without_a_class_for_each_text_have_none(
     monkeypatch.chdir(tmp_path)
     run(fresh_checkpoint, "tasks=rte", f"glue_dir={glue}", "task_overrides={'rte': {'epochs': 1, 'rows': 32}}")
     [record] = Runs()
-    assert not record["words"] and "TF-IDF" not in report(Runs())
+    assert not record.words and "TF-IDF" not in report(Runs())
     assert load_task("rte", glue).baseline is None and loaded(tagged("A B", "t.conll")).baseline is None
 
 
 def evaluated(texts, labels, **fields):
     task = Classification("mine", "mine", ("text",), ("a", "b"), **fields)
     rows = datasets.Dataset.from_dict({"text": texts, "label": labels})
-    return word_scores(task, {"train": rows, "validation": rows}, {"rows": None}, ["validation"])
+    return word_scores(task, {"train": rows, "validation": rows}, Settings(), ["validation"])
 
 
 @pytest.mark.parametrize("texts, accuracy", [

@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from _utils.finetuning.runs import score
+from _utils.finetuning.runs import Runs
 from _utils.runs.log import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -33,8 +33,8 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     assert last["gen_loss_hidden"] < facts["facts"]["unigram_entropy"] - 1.5
     assert damaged["auc"] >= .8 and damaged["swapped"] > .75 and damaged["foreign"] > .6
     assert (tmp_path / "test_outputs/quickstart.zip").exists()
-    rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
-    scores = pd.DataFrame({group: {row["task"]: score(row) for row in rows if row["group"] == f"quickstart_{group}"}
+    rows = Runs(path=tmp_path / "checkpoints/glue/scores.jsonl")
+    scores = pd.DataFrame({group: {row.task: row.score for row in rows if row.group == f"quickstart_{group}"}
                            for group in ("random_weights", "quickstart", "mini")})
     gains = scores.sub(scores["random_weights"], axis=0)
     assert (gains["mini"] > 5).all() and (gains["quickstart"] > 5).any(), scores

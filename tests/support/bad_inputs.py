@@ -17,6 +17,7 @@ from _utils.commands.export_hf import export_hf
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS
+from _utils.tasks.settings import Settings
 from _utils.text.vocabulary import SPECIAL_TOKENS
 
 ENGLISH = "The generator replaces some words of the text.\nThe discriminator finds every replaced word.\n\n"
@@ -367,9 +368,9 @@ def make_good_files(folder, checkpoint, glue):
     for task in ("CoLA", "RTE", "WSC"):
         shutil.copytree(glue / task, folder / "glue" / task)
     pretrained = load_pretrained(str(checkpoint), "tiny")
-    settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
+    settings = {"max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
     row = table_row("cola", settings=settings, scores={"validation": {"matthews": .5}}, synthetic=True)
-    network = TASKS["cola"].head.network(pretrained, {}, finetune.SentencePredictor)
+    network = TASKS["cola"].head.network(pretrained, Settings(), finetune.SentencePredictor)
     save_finetuned(folder / "cola.pth", network, pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
     google = GOLDEN / "official/micro_ckpt"

@@ -1,7 +1,8 @@
 """Start tiny finetuning runs, and rows of the table of runs."""
 import finetune
 from _utils.finetuning.config import complete_finetuning
-from _utils.runs.checkpoints import FORMAT
+from _utils.finetuning.runs import FinishedRun
+from _utils.tasks.settings import Settings
 
 BASE = ["size=tiny", "end=1", "logger=None", "group_name=g"]
 
@@ -19,10 +20,8 @@ def run_own(checkpoint, task, *overrides, **of_task):
 
 
 def table_row(task, run=0, group="g", settings=None, **more):
-    """A row of the table of runs. settings: beside the hyperparameters."""
-    settings = {"lr": 1e-3, "bs": 32, "epochs": 3, "own_task": None, **(settings or {})}
-    evaluation = {"scores": {"validation": {"accuracy": .875}}, "baselines": {}, "notices": {}, "classes": {},
-                  "confusion": {}}
-    return {"format": FORMAT, "group": group, "task": task, "run": run, "seed": run, "settings": settings,
-            "train_rows": 10, "synthetic": False, "pretrained_checkpoint": "model", "objective": None, "seconds": 1.,
-            "code": "", **evaluation, **more}
+    """A FinishedRun. settings: {name: value}."""
+    values = {"scores": {"validation": {"accuracy": .875}}, "train_rows": 10, "synthetic": False, "objective": None,
+              "pretrained_checkpoint": "model", "seconds": 1., "device": "cpu", "code": "", "seed": run}
+    settings = Settings(**{"lr": 1e-3, **(settings or {})})
+    return FinishedRun(**{**values, "group": group, "task": task, "run": run, "settings": settings, **more})

@@ -39,6 +39,7 @@ from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.predictor import head_options
+from _utils.tasks.settings import Settings
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
@@ -92,8 +93,8 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):
     """(path, model) of a checkpoint as finetune.py writes it, with a new output layer. more: for the row of the run."""
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     torch.manual_seed(1)
-    settings = {"wsc_trick": False, "own_task": task.as_data(), "max_length": 24, **more.pop("settings", {})}
-    predictor = task.head.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, settings,
+    settings = {"own_task": task.as_data(), "max_length": 24, **more.pop("settings", {})}
+    predictor = task.head.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, Settings(**settings),
                                   finetune.SentencePredictor)
     for parameter in predictor.classifier.parameters():
         torch.nn.init.normal_(parameter, std=.1)
@@ -130,7 +131,7 @@ def values_of(key):
 
 
 def test_each_setting_of_the_network_is_exported_or_refused(tmp_path, fresh_checkpoint):
-    of_network, refused = [key for key in FINETUNE_KEYS if head_options({key: None})], []
+    of_network, refused = [*head_options(Settings(), ["pooling"])], []
     settings = [(key, value) for key in of_network for value in values_of(key)]
     for key, value in settings:
         path, original = finetuned(tmp_path, fresh_checkpoint, settings={key: value})

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -372,7 +373,7 @@ def make_good_files(folder, checkpoint, glue):
     row = table_row("cola", settings=settings, scores={"validation": {"matthews": .5}}, synthetic=True)
     network = TASKS["cola"].head.network(pretrained, Settings(), finetune.SentencePredictor)
     save_finetuned(folder / "cola.pth", network, pretrained.hf_tokenizer, row)
-    (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
+    (folder / "scores.jsonl").write_text(json.dumps(asdict(row)) + "\n")
     google = GOLDEN / "official/micro_ckpt"
     (folder / "hparams.json").write_text(json.dumps(recorded(google / "config.json")["pretraining_hparams"]))
     for suffix in (".index", ".data-00000-of-00001"):

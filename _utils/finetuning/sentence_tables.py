@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from _utils.files import write_text_atomically
-from _utils.text.damage import change_number, is_long, plain_words, put_in_foreign_word
+from _utils.text.damage import is_long, plain_words, put_in_foreign_word, swap_neighbours
 
 
-def agreement(words, rng, others):
-    """(text, label), half of them with the wrong number of a verb; None for a sentence without such a verb."""
-    damaged, label = change_number(words, rng), rng.choice(["right", "wrong"])
+def word_order(words, rng, others):
+    """(text, label), half of them with two neighbouring words swapped; None for a sentence without such words."""
+    damaged, label = swap_neighbours(words, rng), rng.choice(["right", "wrong"])
     return damaged and (" ".join(words if label == "right" else damaged) + " .", label)
 
 
@@ -32,7 +32,7 @@ def commas(words, rng, others):
 
 
 # Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which words.
-CLASSIFIED, TAGGED = (agreement,), (foreign_word, commas)
+CLASSIFIED, TAGGED = (word_order,), (foreign_word, commas)
 
 
 def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):

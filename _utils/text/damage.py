@@ -5,9 +5,6 @@ import re
 
 import numpy as np
 
-OTHER_NUMBER = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has"}
-
-
 _WORD = r"(?:[^\W\d_]+(?:['-][^\W\d_]+)*|\d+)"
 _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})+\.")
 
@@ -37,27 +34,14 @@ is_long = re.compile(r"[a-z]{4,}").fullmatch
 
 
 def put_in_foreign_word(words, others, rng):
-    """A word of at least four small letters replaced by another one of the list `others`.
-
-    None if there is no such word.
+    """A word of at least four small letters replaced by another one of the list `others`, the first of 100 draws that
+    differs. None if there is no such word.
     """
-    return _replace_one(words, is_long, lambda word: rng.choice(others), rng)
-
-
-def change_number(words, rng):
-    """A verb with the wrong number: is, are, was, were, has, have. None if the sentence has none of them."""
-    return _replace_one(words, OTHER_NUMBER.__contains__, OTHER_NUMBER.get, rng)
-
-
-def _replace_one(words, may_change, other, rng):
-    """The words with one of those that `may_change` replaced by the first `other(word)` of 100 that differs from it;
-    None if none does.
-    """
-    places = [i for i, word in enumerate(words) if may_change(word)]
+    places = [i for i, word in enumerate(words) if is_long(word)]
     if not places:
         return None
     i = rng.choice(places)
-    new = next((new for new in (other(words[i]) for _ in range(100)) if new != words[i]), None)
+    new = next((new for new in (rng.choice(others) for _ in range(100)) if new != words[i]), None)
     return new and [*words[:i], new, *words[i + 1:]]
 
 

@@ -12,7 +12,6 @@ from _utils.files import content_key
 from _utils.names import HUB_CORPORA
 from _utils.text.normalization import warn_of_losses
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
-from _utils.text.readers import EMBEDDED
 from _utils.text.sources import prepared
 from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
 
@@ -62,7 +61,7 @@ def long_lines_of(name, long_lines=None):
     """'keep' or 'truncate' for a corpus. long_lines: either of them, or None: 'truncate' for a corpus with a name, as
     in Google's code, 'keep' for a path.
     """
-    return long_lines or ("truncate" if name in (*HUB_CORPORA, *EMBEDDED) else "keep")
+    return long_lines or ("truncate" if name in HUB_CORPORA else "keep")
 
 
 def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, long_lines=None, num_proc=None,

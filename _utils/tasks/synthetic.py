@@ -4,7 +4,6 @@ Sentences are templates, filled with the vocabulary of technical documentation; 
 Scores on them do not carry over to GLUE. As in the real one, WNLI is hardly learnable.
 """
 import csv
-import json
 import random
 from pathlib import Path
 
@@ -41,10 +40,6 @@ _QUESTION_PLACE_FIRST = "{place} , can the {agent} {verb} the {kind} {thing}?"
 _WHERE = "Where can the {agent} {verb} the {thing}?"
 _SCHEMA = "The {agent} can {verb} the {agent2} because it is {good}."
 _SCHEMA_OF_OTHER = "The {agent} can {verb} the {agent2} because it is {bad}."
-
-# {slot of the answer: question}; the third one has no answer.
-_QUESTIONS = {"agent": "Who can {verb} the {kind} {thing}?", "place2": "Where can the {agent2} {verb2} the {thing2}?",
-              "": "Who can {verb} the {kind2} {thing}?"}
 
 
 def _other(template):
@@ -87,22 +82,6 @@ def write_synthetic_glue(folder, seed=0):
         rng = random.Random(f"{seed} wsc {name}")
         rows = pd.DataFrame([_wsc_row(rng) for _ in range(size)])
         write_text_atomically(Path(folder, "WSC", f"{name}.jsonl"), rows.to_json(orient="records", lines=True))
-
-
-def write_synthetic_questions(folder, seed=0):
-    """Write train.json and test.json in the format of SQuAD 2.0: who does something, and where or when; a third is
-    unanswerable.
-    """
-    for name, size in (("train", 600), ("test", 100)):
-        rng, paragraphs = random.Random(f"{seed} questions {name}"), []
-        for i in range(size):
-            words = _words(rng)
-            context = " ".join(rng.sample([_FACT, _other(_FACT)], 2)).format(**words)
-            paragraphs.append({"context": context, "qas": [
-                {"id": f"{name}-{i}-{slot}", "question": question.format(**words), "is_impossible": not slot,
-                 "answers": [{"text": words[slot], "answer_start": context.index(words[slot])}] if slot else []}
-                for slot, question in _QUESTIONS.items()]})
-        write_text_atomically(Path(folder, f"{name}.json"), json.dumps({"data": [{"paragraphs": paragraphs}]}))
 
 
 def _words(rng):

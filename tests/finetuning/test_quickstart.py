@@ -40,7 +40,8 @@ def test_labels_say_which_sentences_are_wrong(tables):
     rows = [(text.removesuffix(" ."), label) for split in tables["word_order"].values() for text, label in split]
     assert {label for _, label in rows} == {"right", "wrong"}
     assert all((text in SENTENCES) == (label == "right") for text, label in rows)
-    assert {" ".join(sorted(text.split())) for text, _ in rows} <= {" ".join(sorted(text.split())) for text in SENTENCES}
+    words_of = lambda text: tuple(sorted(text.split()))
+    assert {words_of(text) for text, _ in rows} <= set(map(words_of, SENTENCES))
     for words, tags in (zip(*row) for split in tables["foreign_word"].values() for row in split):
         assert tags.count("WRONG") == 1 and " ".join(words) not in SENTENCES
     restored = {" ".join(word + "," * (tag == "COMMA") for word, tag in row)

@@ -14,7 +14,7 @@ import _utils.custom.source  # noqa: F401  models of custom tasks
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
-from _utils.names import HUB_CORPORA, find_checkpoint
+from _utils.names import HUB_CORPORA, find_checkpoint, hub_text, without_parts
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.objectives.kinds import named, objective_of
@@ -200,7 +200,8 @@ def _pretrained_exports(checkpoint, path):
     metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log.is_file() else {}
     if made_by.get("step") in metrics:
         made_by["held-out metrics"] = metrics[made_by["step"]]
-    datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
+    on_hub = (*HUB_CORPORA, *run.get("revisions", ()))
+    datasets = [hub_text(name).path for name in map(without_parts, run.get("datas", [])) if name in on_hub]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
         if "max_length" in run:  # unlike in a checkpoint of electra_pytorch

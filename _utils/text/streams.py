@@ -1,7 +1,7 @@
 """Streamed texts of the Hugging Face hub, in parts: text that does not fit on the disk."""
+import itertools
 import json
 import math
-from contextlib import closing
 
 import datasets
 import pyarrow
@@ -37,7 +37,8 @@ class StreamedParts:
     """
 
     def __init__(self, source, text, commit, key, stream, cache_dir):
-        self.source, self.text, self.commit, self.bar = source, text, commit, None
+        self.source, self.text, self.commit = source, text, commit
+        self.bar, self.next_part, self.batches = None, None, iter(())  # of the stream, if it is open
         self.max_rows, self.max_characters = limits_of(stream)
         self.path = cache_dir / f"documents_{key}.arrow"
 
@@ -46,8 +47,7 @@ class StreamedParts:
         path, record = self._file(number), self._record_file(number)
         if not record.exists():
             path.unlink(missing_ok=True)  # of a process that was killed between the two
-        with loading(self.source, self.text.path):
-            return prepared(path, lambda file: self._write(number, file))
+        return prepared(path, lambda file: self._write(number, file))
 
     def is_read(self, number):
         """Whether it is known where a part ends."""
@@ -66,7 +66,8 @@ class StreamedParts:
             path.unlink(missing_ok=True)
 
     def close(self):
-        """Remove the progress bar."""
+        """Close the stream and remove the progress bar."""
+        self.next_part, self.batches = None, iter(())
         if self.bar is not None:
             self.bar.close()
 
@@ -87,9 +88,12 @@ class StreamedParts:
         end = self._end_of(number - 1)
         part_ends_at = end["characters"] + PART
         self._show(end)
-        with closing(self._batches(end)) as batches, pyarrow.ipc.new_stream(file, _SCHEMA) as writer:
-            for texts, state in batches:
+        if self.next_part != number:  # else the stream is open at its beginning
+            self.batches = self._read(end)
+        with pyarrow.ipc.new_stream(file, _SCHEMA) as writer:
+            for texts, state in self.batches:
                 if end["characters"] >= part_ends_at and end["rows"] % BLOCK == 0:
+                    self.next_part, self.batches = number + 1, itertools.chain([(texts, state)], self.batches)
                     break
                 texts = self._up_to_limit(texts, end)
                 writer.write_batch(pyarrow.record_batch([texts], _SCHEMA))
@@ -106,18 +110,22 @@ class StreamedParts:
             raise UserError(f"Invalid value for datas: {self.source!r}. There is no text in it.")
         write_text_atomically(self._record_file(number), json.dumps(end | {"datasets": datasets.__version__}))
 
-    def _batches(self, end):
-        """Yield (texts, state of the stream behind them) from the end of a part on."""
+    def _read(self, end):
+        """Yield (texts, state of the stream behind them) from the end of a part on.
+
+        A file of the hub is read from its beginning, up to there without using it.
+        """
         text = self.text
-        stream = open_stream(text.path, text.config, text.split, self.commit)
-        stream = stream.select_columns(text.column).with_format("arrow")
-        if end["state"] and end["datasets"] == datasets.__version__:
-            stream.load_state_dict(end["state"])
-        elif end["rows"]:
-            stream = stream.skip(end["rows"])
-        for table in stream.iter(_BATCH):
-            texts = table[text.column].combine_chunks().cast(pyarrow.large_string())
-            yield pyarrow.compute.fill_null(texts, ""), stream.state_dict()
+        with loading(self.source, text.path):
+            stream = open_stream(text.path, text.config, text.split, self.commit)
+            stream = stream.select_columns(text.column).with_format("arrow")
+            if end["state"] and end["datasets"] == datasets.__version__:
+                stream.load_state_dict(end["state"])
+            elif end["rows"]:
+                stream = stream.skip(end["rows"])
+            for table in stream.iter(_BATCH):
+                texts = table[text.column].combine_chunks().cast(pyarrow.large_string())
+                yield pyarrow.compute.fill_null(texts, ""), stream.state_dict()
 
     def _up_to_limit(self, texts, end):
         """Those of the next texts that are wanted; the last one may exceed the number of characters."""

@@ -30,10 +30,14 @@ def load_split(path, config, split, revision=None):
 
 
 def open_stream(path, config, split, revision):
-    """A split of a dataset on the hub as a datasets.IterableDataset, which downloads while it is read. Arguments as of
-    `load_split`, but `split` has no slices. Raises errors of the libraries.
+    """A split of a dataset on the hub as a datasets.IterableDataset, which downloads while it is read.
+
+    Arguments as of `load_split`, but `split` has no slices, and `revision` is a commit. Raises errors of the libraries.
     """
-    return datasets.load_dataset(path, name=config, split=split, revision=revision, streaming=True)
+    builder = datasets.load_dataset_builder(path, name=config, revision=revision)
+    if builder.hash != revision:  # without a connection `datasets` falls back to the version it loaded last
+        raise ConnectionError(f"only commit {builder.hash} is in the cache, not {revision}")
+    return builder.as_streaming_dataset(split=split)
 
 
 def newest_commit(path, branch):

@@ -3,11 +3,12 @@ import os
 import re
 
 import datasets
+import pyarrow
 
 from _utils.errors import UserError
+from _utils.files import write_text_atomically
 from _utils.hub import hub_errors, load_split, newest_commit, open_stream
 from _utils.names import HUB_CORPORA, HUB_NOTATION, without_parts
-from _utils.files import write_text_atomically
 
 
 def loading(source, path):
@@ -48,6 +49,8 @@ def check_hub_text(source, text, commit, is_streamed):
             datasets.ReadInstruction.from_spec(text.split)
             stream = open_stream(text.path, text.config, names, commit)
         except (ValueError, AssertionError) as error:  # these list what exists
+            if isinstance(error, pyarrow.ArrowException):
+                raise
             message = " ".join(str(error).partition("Example of usage")[0].split())
             raise UserError(f"Invalid value for datas: {source!r}. {message:.600} Use the notation "
                             f"{HUB_NOTATION}.") from error

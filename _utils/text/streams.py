@@ -8,9 +8,9 @@ import pyarrow
 import pyarrow.compute
 
 from _utils.errors import UserError
+from _utils.files import write_text_atomically
 from _utils.hub import open_stream
 from _utils.progress import Progress
-from _utils.files import write_text_atomically
 from _utils.text.hub_texts import loading
 from _utils.text.prepared_files import prepared
 from _utils.text.readers import BLOCK

@@ -16,7 +16,7 @@ NOT_IN_IT = shutil.ignore_patterns(".*", "__pycache__", "checkpoints", "datasets
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """`installed(command, *arguments)` runs a program of the package in an empty folder, which is `installed.folder`."""
+    """`installed(command, *arguments)` runs a program in the empty folder `installed.folder`; modules in `.site`."""
     folder = tmp_path_factory.mktemp("package")
     site, source = folder / "site", shutil.copytree(REPO, folder / "source", ignore=NOT_IN_IT)
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation"]

@@ -40,23 +40,23 @@ def check_hub_text(source, text, commit, is_streamed):
     """Raise UserError unless a HubText has its configuration, split and column of strings. Reads the beginning of a
     file at most.
     """
-    names = "+".join(part.partition("[")[0].strip() for part in text.split.split("+"))
-    if is_streamed and names != text.split:
+    names = [part.partition("[")[0].strip() for part in text.split.split("+")]
+    if is_streamed and "[" in text.split:
         raise UserError(f"Invalid value for datas: {source!r}. A slice cannot be streamed. Leave out the slice and set "
                         "stream to a number of documents, or leave out stream.")
     with loading(source, text.path):
         try:
             datasets.ReadInstruction.from_spec(text.split)
-            stream = open_stream(text.path, text.config, names, commit)
+            streams = [open_stream(text.path, text.config, name, commit) for name in names]
         except (ValueError, AssertionError) as error:  # these list what exists
             if isinstance(error, pyarrow.ArrowException):
                 raise
             message = " ".join(str(error).partition("Example of usage")[0].split())
             raise UserError(f"Invalid value for datas: {source!r}. {message:.600} Use the notation "
                             f"{HUB_NOTATION}.") from error
-        features = stream.features
+        features = streams[0].features
         if features is None:  # neither described nor in the format of the files
-            example = next(iter(stream), {})
+            example = next(iter(streams[0]), {})
             features = {column: type(value).__name__ for column, value in example.items()}
     kinds = {column: getattr(feature, "dtype", feature) for column, feature in features.items()}
     if kinds.get(text.column) not in ("string", "large_string", "str"):

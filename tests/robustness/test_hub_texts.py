@@ -169,9 +169,15 @@ def test_a_slice_is_not_streamed(hub):
 
 
 def test_training_a_vocabulary_and_a_model_on_a_stream(hub):
-    """The column has an empty and a missing text."""
+    """Two processes train, of which one reads the stream. The column has an empty and a missing text."""
     texts = ["", None, *SHARDS[0][:300]]
     hub.hub.commit("datasets/someone/holes", {"train.parquet": parquet({"text": texts})})
     settings = [*TRAIN, "datas=someone/holes", "vocab=300"]
-    assert_succeeds(hub.run("pretrain.py", *settings, "stream=200"))
+    assert_succeeds(hub.scripts.run("pretrain.py", [*settings, "stream=200"], hub.folder, processes=2))
+    ranges = hub.downloads()
+    assert_succeeds(hub.run("pretrain.py", *settings, "stream=200", "resume=False"))
+    assert ranges and not hub.downloads()
+    shutil.rmtree(hub.folder / "datasets")
+    assert_succeeds(hub.run("pretrain.py", *settings, "stream=200", "resume=False"))
+    assert hub.downloads() == ranges
     assert_one_line(hub.run("pretrain.py", *settings, "stream=201"), "stream=200", "stream=201")

@@ -102,7 +102,7 @@ def facts_of_pretraining(run, part):
 
 def facts_of_finetuning(run, task):
     """Keyword arguments of ModelCardData for a finetuned model. run: its record."""
-    is_glue = not task.is_own and not run["synthetic"]
+    is_glue = not run["settings"]["own_task"] and not run["synthetic"]
     results = [
         EvalResult(
             task_type=_PIPELINES.get(task.head.transformers_class.__name__.partition("For")[2], "multiple-choice"),

@@ -35,7 +35,7 @@ c = MyConfig({
     "seed": 11081,  # of data order, masks, samples, dropout and initial weights
     "size": "small",  # 'small', 'base', 'large' of the paper, 'small++', 'mini' ...: _utils/recipes.py
     "objective": None,  # 'electra', 'mlm' or one of the paper's ablations: _utils/objectives; None: the recipe's
-    "datas": ["openwebtext"],  # 'openwebtext', 'wikipedia', 'bookcorpus', 'prose', or paths of text files
+    "datas": ["openwebtext"],  # 'wikipedia', 'prose' ..., paths of text files, or hub ids: owner/name:configuration
     "vocab": "google/electra-small-discriminator",  # a hub tokenizer, a vocab.txt, or the size of one to train
     "masking": "bernoulli",  # each token independently (D1); 'official': a fixed number of positions (F7-F12)
     "electra_mask_style": None,  # True: 85% [MASK], 15% unchanged; False: BERT's; None: the recipe's, True

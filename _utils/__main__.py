@@ -1,9 +1,10 @@
-"""The commands of this project: `python -m _utils` lists them, `python -m _utils NAME ...` runs one."""
+"""The commands of this project. Each explains its arguments with --help."""
 import argparse
 import ast
 import importlib
 import inspect
 import os
+import runpy
 import sys
 from pathlib import Path
 from typing import Literal, get_args
@@ -12,6 +13,10 @@ from fastcore.docments import docments
 
 from _utils.errors import UserError, print_user_errors
 
+SCRIPTS = {
+    "pretrain": "pretrain: key=value ..., as python pretrain.py",
+    "finetune": "finetune: key=value ..., as python finetune.py",
+}
 COMMANDS = {
     "export_hf": "export a checkpoint to folders for transformers",
     "convert_tf": "convert a checkpoint of Google's code to a folder for transformers",
@@ -33,7 +38,7 @@ MEASUREMENTS = ("compare_pretraining", "minimal_pairs", "replaced_tokens")
 def module_of(name):
     """The module of a command, which has a function of the same name. Raises UserError for an unknown command."""
     if name not in COMMANDS:
-        raise UserError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
+        raise UserError(f"Unknown command: {name!r}. Choose one of {', '.join([*SCRIPTS, *COMMANDS])}.")
     folder = "benchmarks" if name in MEASUREMENTS else "_utils.commands"
     return f"{folder}.{'glue' if name.startswith('glue_') else name}"
 
@@ -64,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name):
         command = declaration(name)
-        super().__init__(prog=f"python -m _utils {name}", description=inspect.getdoc(command),
+        super().__init__(prog=f"{program()} {name}", description=inspect.getdoc(command),
                          formatter_class=argparse.RawDescriptionHelpFormatter)
         for key, parameter in docments(command, full=True, returns=False).items():
             kind, default = parameter.anno, parameter.default
@@ -91,25 +96,40 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}. Pass --help to list the arguments.")
 
 
+def program():
+    """How the commands were called: as the installed program, or as a module."""
+    name = Path(sys.argv[0]).name
+    return "python -m _utils" if name == "__main__.py" else name
+
+
 def main(arguments):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(
             __doc__,
-            *(f"{name:20} {what}" for name, what in COMMANDS.items()),
+            *(f"{name:20} {what}" for name, what in (SCRIPTS | COMMANDS).items()),
             "",
-            "python -m _utils NAME --help explains a command.",
+            f"{program()} NAME --help explains a command.",
             sep="\n",
         )
         return
     name, *arguments = arguments
+    if name in SCRIPTS:
+        sys.argv[:] = [name, *arguments]
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
     given = vars(Parser(name).parse_intermixed_args(arguments))
     find_command(name)(**given)
 
 
-if __name__ == "__main__":
+def run():
+    """Run the command in sys.argv."""
     print_user_errors()
     try:
         main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # as in `python -m _utils predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at its end
+
+
+if __name__ == "__main__":
+    run()

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from _utils.errors import UserError, as_user_error
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
-from _utils.names import find_checkpoint, is_vocab_file
+from _utils.names import find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 
@@ -237,9 +237,20 @@ def _check(config, objective):
         raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
                         "replaces. Leave out generator or these two.")
     objective.check(config)
+    _check_hub_texts(config)
     _check_normalization(config)
     _check_address(config.upload_to)
     check_logger(config)
+
+
+def _check_hub_texts(config):
+    """UserError for entries of `datas` with too many parts, and for keys of hub corpora that are not in `datas`."""
+    on_hub = [without_parts(source) for source in config.datas if hub_text(source)]
+    if unknown := [name for name in config.revisions if name not in on_hub]:
+        raise UserError(f"Invalid value for revisions: {unknown[0]!r} is not a corpus of the hub in datas "
+                        f"({', '.join(on_hub) or 'none'}).")
+    if config.stream and not on_hub:
+        raise UserError(f"stream={config.stream!r} is for corpora of the hub, and datas has none. Leave it out.")
 
 
 def _check_normalization(config):

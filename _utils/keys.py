@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from _utils.loggers import LOGGERS
-from _utils.names import HUB_CORPORA
+from _utils.names import HUB_NOTATION
 from _utils.objectives.keys import NAMES
 from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
 from _utils.schedules import SCHEDULES
@@ -91,8 +91,9 @@ _Pair = Annotated[str, Predicate(is_pair), Field(description=(
 _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
-_Revisions = Annotated[dict[Literal[tuple(HUB_CORPORA)], Text], Field(
-    description=f"{{corpus: commit, branch or tag}} with the corpora {', '.join(HUB_CORPORA)}")]
+_Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
+_Stream = Literal[True, None] | count() | Annotated[str, Field(
+    pattern=r"^[\d_]+(\.\d*)?(e\d+)? characters$", description="a text such as '5e9 characters'")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)
 _Milestones = list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
@@ -118,11 +119,17 @@ PRETRAIN_KEYS = {
     "seed": Key(Index | None, 11081, (
         "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is "
         "printed. To resume such a run, set the printed seed.")),
-    "datas": Key(list_of(Text, "a list of corpus names or paths"), ["openwebtext"], (
+    "datas": Key(list_of(Text, "a list of corpus names, hub ids or paths"), ["openwebtext"], (
         "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'prose' (seven books in this repository, for the "
-        "quickstart), or paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
-        "or WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
-        "openwebtext."), heading="Text"),
+        "quickstart); paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
+        "or WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst); or datasets of the hub, "
+        f"{HUB_NOTATION}, of which parts may be empty, or left out at the end: "
+        "'HuggingFaceFW/fineweb-edu:sample-10BT', 'owner/name::train[:1%]', 'owner/name:::content'. Without them the "
+        "split is 'train' and the column 'text'. Google trained ELECTRA-Small-OWT on openwebtext."), heading="Text"),
+    "stream": Key(_Stream, None, (
+        "Corpora of the hub: None downloads them. A number reads only so many documents of each from the hub's files, "
+        "'5e9 characters' documents with so many characters, True all of them; only the examples are kept, about a "
+        "third of the text.")),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
@@ -143,8 +150,9 @@ PRETRAIN_KEYS = {
         "with 'keep' it begins the next example. None: keep it of paths, truncate the corpora with names.")),
     "encoding": Key(Text, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
     "revisions": Key(_Revisions, {}, (
-        "Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in "
-        "datasets/hub_revisions/: the newest one when the corpus was first used.")),
+        "Versions of hub corpora, by name or id: {'openwebtext': 'COMMIT, branch or tag'}. The others use the commit "
+        "with which the run began, or that in datasets/hub_revisions/, the newest one when it was first used. It is "
+        "kept with the run.")),
     "data_seed": Key(Index, 11081, (
         "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
         "the prepared examples.")),

@@ -1,16 +1,55 @@
 """What names in a configuration and in commands stand for: checkpoints, vocabularies, corpora of the hub."""
 import os
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 from _utils.errors import UserError
 
-# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries): (hub id,
-# configuration, branch).
+
+class HubText(NamedTuple):
+    """A column of texts on the hub.
+
+    path: id of the dataset.   config: its configuration; None: the only one, or the default.   split: with an optional
+    slice, as in `datasets`.   branch: whose newest commit is used.
+    """
+    path: str
+    config: str | None = None
+    split: str = "train"
+    column: str = "text"
+    branch: str = "main"
+
+
+# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries).
 HUB_CORPORA = {
-    "openwebtext": ("Skylion007/openwebtext", None, "main"),
-    "wikipedia": ("wikimedia/wikipedia", "20231101.en", "main"),
-    "bookcorpus": ("bookcorpus/bookcorpus", None, "refs/convert/parquet"),
+    "openwebtext": HubText("Skylion007/openwebtext"),
+    "wikipedia": HubText("wikimedia/wikipedia", "20231101.en"),
+    "bookcorpus": HubText("bookcorpus/bookcorpus", branch="refs/convert/parquet"),
 }
+HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or left out at the end
+_HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet)(\.\w+)?$)\w[\w.-]*"
+
+
+def without_parts(source):
+    """The name or id at the beginning of an entry of `datas`."""
+    return source.partition(":")[0]
+
+
+def hub_text(source):
+    """The HubText of an entry of `datas` in HUB_NOTATION, which begins with a hub id or a name in HUB_CORPORA; None for
+    a path, also for an existing one that looks like an id.
+
+    Raises UserError for more parts.
+    """
+    name = without_parts(source)
+    if name not in HUB_CORPORA and (os.path.exists(source) or not re.fullmatch(_HUB_ID, name)):
+        return None
+    _, *parts = re.split(r":(?![^\[]*\])", source)  # not at the colon of a slice
+    if len(parts) > 3:
+        raise UserError(f"Invalid value for datas: {source!r}. Use the notation {HUB_NOTATION}, of which parts may be "
+                        "empty, or left out at the end.")
+    given = zip(("config", "split", "column"), parts)
+    return HUB_CORPORA.get(name, HubText(name))._replace(**{part: value for part, value in given if value})
 
 
 def is_vocab_file(vocab):

@@ -12,7 +12,8 @@ import pytest
 # Fixtures import the repository: the process that only distributes tests to workers also reads this file, and importing
 # takes ten seconds.
 
-LONG = {"test_hub", "test_notebooks", "test_processes", "test_faults", "test_resume", "test_training_options"}  # files
+LONG = {"test_hub", "test_hub_texts", "test_notebooks", "test_processes", "test_faults", "test_resume",
+        "test_training_options"}  # files
 
 SENTENCES = [
     "The generator replaces some words of the text, and the discriminator finds every replaced word.",

@@ -1,22 +1,18 @@
 """Export checkpoints to folders for transformers: `python -m _utils export_hf`."""
 import contextlib
-import json
 import os
-import re
 import shutil
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
-import torch
-from huggingface_hub import ModelCard, ModelCardData
-
 import _utils.custom.source  # noqa: F401  models of custom tasks
+from _utils.commands.model_card import facts_of_finetuning, facts_of_pretraining, without_folder, write_card
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run
-from _utils.names import HUB_CORPORA, find_checkpoint
-from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions, trained_length
+from _utils.names import find_checkpoint
+from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
@@ -25,37 +21,6 @@ from _utils.runs.log import MILESTONE, read_metrics
 from _utils.tasks.registry import task_of
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
-_PIPELINES = {
-    "MaskedLM": "fill-mask",
-    "SequenceClassification": "text-classification",
-    "TokenClassification": "token-classification",
-    "QuestionAnswering": "question-answering",
-}
-
-_CARD = """---
-{{ card_data }}
----
-# {{ title }}
-
-{{ "{:,}".format(parameters) }} parameters: {{ config.num_hidden_layers }} layers x {{ config.hidden_size }}, \
-{{ config.num_attention_heads }} head{{ "s" if config.num_attention_heads > 1 }}, \
-vocabulary of {{ "{:,}".format(config.vocab_size) }} tokens. Pretrained {{ training }}.
-
-```python
-from transformers import {{ "AutoTokenizer, " if hf_tokenizer }}{{ name }}
-
-model = {{ name }}.from_pretrained("PATH"{{ ", dtype='float32'" if is_half }}){% if hf_tokenizer %}
-tokenizer = AutoTokenizer.from_pretrained("PATH"){% endif %}
-```
-
-Trained with:
-
-```json
-{{ made_by }}
-```
-
-"""
-
 
 def export_hf(
     ckpt,         # a file, or a name in checkpoints/pretrain/ or checkpoints/glue/
@@ -63,8 +28,12 @@ def export_hf(
     *,
     vocab=None,   # the vocab.txt of the training, for checkpoints of electra_pytorch
     half=False,   # write 16-bit floats, half the size
+    license=None,   # for the model card, as the hub names it, such as apache-2.0
+    language=None,  # for the model card, a code such as de; default: en, where the text is known to be English
 ):
-    """Export a checkpoint of pretrain.py, finetune.py or electra_pytorch to folders for transformers."""
+    """Export a checkpoint of pretrain.py, finetune.py or electra_pytorch to folders for transformers, with a model card
+    for the hub.
+    """
     finetuned = GLUE_FOLDER / ckpt
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
@@ -76,12 +45,13 @@ def export_hf(
     else:
         exports = _pretrained_exports(_of_electra_pytorch(checkpoint, path, vocab), path)
     with new_folder(out_dir) as folder:
-        for name, network, *card in exports:
+        for name, network, *card, facts in exports:
+            facts |= {"license": license, "language": language or facts["language"]}
             # Constants, such as RoFormer's table of angles, stay exact.
             trained = filter(attrgetter("requires_grad"), network.parameters())
             for parameter in trained if half else ():
                 parameter.data = parameter.data.half()
-            save_network(folder / name, network, *card)
+            save_network(folder / name, network, *card, facts)
     print(*sorted(map(str, Path(out_dir).iterdir())), sep="\n")
 
 
@@ -107,12 +77,12 @@ def new_folder(path):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
+def save_network(folder, network, hf_tokenizer, title, training, made_by, fills_masks=True, facts=None):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
     training: how it was pretrained, a phrase after "Pretrained".   made_by: a dictionary that describes the run and has
-    its metrics; of paths in it only the last part is published.   datasets: hub ids.   fills_masks: False for a
-    language model trained without [MASK].
+    its metrics; of paths in it only the last part is published.   fills_masks: False for a language model trained
+    without [MASK].   facts: for the hub, as in `write_card`.
     """
     network.save_pretrained(folder)
     # safetensors writes files that only the user can read
@@ -122,31 +92,7 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
         inputs = list(inputs_of(network, None, None, None))  # whatever the tokenizer's class
         hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
-    name = type(network).__name__
-    pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
-    metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
-                             pipeline_tag=pipeline)
-    strings = re.compile(r'"((?:[^"\\]|\\.)*)"')
-    made_by = strings.sub(lambda match: f'"{without_folder(match[1])}"', json.dumps(made_by, indent=1))
-    ModelCard.from_template(
-        metadata,
-        template_str=_CARD,
-        title=title,
-        parameters=count_parameters(network),
-        config=network.config,
-        training=training,
-        # which is slow on a CPU
-        name=name,
-        hf_tokenizer=hf_tokenizer,
-        made_by=made_by,
-        is_half=network.dtype == torch.float16,
-    ).save(folder / "README.md")
-
-
-def without_folder(value):
-    """The last part of a path, glob or URL, to keep folders and buckets private; other strings as they are."""
-    is_path = re.match(r"[/.~]|\w+://", value) or os.path.exists(value)
-    return os.path.basename(value.rstrip("/")) if is_path else value
+    write_card(folder, network, hf_tokenizer, title, training, made_by, facts or {}, fills_masks)
 
 
 def _of_electra_pytorch(checkpoint, path, vocab):
@@ -201,13 +147,12 @@ def _pretrained_exports(checkpoint, path):
     metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log.is_file() else {}
     if made_by.get("step") in metrics:
         made_by["held-out metrics"] = metrics[made_by["step"]]
-    datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
         if "max_length" in run:  # unlike in a checkpoint of electra_pytorch
             hf_tokenizer.model_max_length = trained_length(network, run)
         yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],
-               made_by, datasets, objective.fills_masks)
+               made_by, objective.fills_masks, facts_of_pretraining(run, part))
 
 
 def _title(run, objective, families):
@@ -240,7 +185,8 @@ def _classifier_export(checkpoint, path):
     else:  # a model of transformers
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
-            f"{title} finetuned on {task.title}", training, {"run": asdict(run), "versions": checkpoint["versions"]})
+            f"{title} finetuned on {task.title}", training, {"run": asdict(run), "versions": checkpoint["versions"]}, True,
+            facts_of_finetuning(run, task))
 
 
 def classifier(checkpoint, config, task, path):

@@ -210,11 +210,12 @@ def _with_choices_of(checkpoint, config, run, contents_of=lambda *_: {}):
     UserError for settings that must not differ.
     """
     check_format(checkpoint, f"The run in {str(run.folder)!r}", f"Use that version to resume it, {OTHERWISE}")
-    original = checkpoint["config"]
+    original = {name: key.default for name, key in config.known.items()} | checkpoint["config"]
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = str(config["device"])[:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
     config = config.with_defaults({key: original[key] for key in chosen})
+    config = config.copy_with({"revisions": {**original["revisions"], **config["revisions"]}})
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
     differ = [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]

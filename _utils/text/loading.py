@@ -1,11 +1,15 @@
 """The data of a pretraining run: its corpora, tokenizer, prepared examples and batches."""
+from pathlib import Path
+
 import torch
 from datasets import concatenate_datasets
 
 from _utils.errors import as_user_error
+from _utils.names import hub_text, without_parts
 from _utils.recipes import is_pair
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import prepare_examples, split_held_out
+from _utils.text.hub_texts import commit_of
 from _utils.text.new_tokens import extend_tokenizer
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer
@@ -62,4 +66,14 @@ def prepare_data(c):
 
 def corpora_of(c):
     """The Corpus of each entry of `datas`."""
-    return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
+    return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions, c.stream) for source in c.datas]
+
+
+def with_commits(c):
+    """The configuration with the commits of all hub corpora in `revisions`, which a resumed run uses again."""
+    of_hub = {source: text for source in c.datas if (text := hub_text(source))}
+    commits = {
+        without_parts(source): commit_of(source, text, c.revisions.get(without_parts(source)), Path("datasets"))
+        for source, text in of_hub.items()
+    }
+    return c.copy_with({"revisions": commits})

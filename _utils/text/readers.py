@@ -1,4 +1,4 @@
-"""Documents from files and from the hub: .txt, .jsonl, .parquet, WikiExtractor output, compressed or not."""
+"""Documents from files: .txt, .jsonl, .parquet, WikiExtractor output, compressed or not."""
 import codecs
 import glob
 import io
@@ -10,14 +10,13 @@ import re
 from functools import cache, partial
 from pathlib import Path
 
-import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import write_text_atomically
-from _utils.hub import load_split
-from _utils.names import HUB_CORPORA
+from _utils.names import HUB_CORPORA, HUB_NOTATION
+
+BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
 
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
@@ -42,44 +41,6 @@ PROSE = Path(__file__).with_name("prose")
 EMBEDDED = {"prose": PROSE / "train.txt.xz", "prose_held_out": PROSE / "held_out.txt.xz"}
 
 
-def hub_corpus(name, revision, cache_dir):
-    """Return ((hub id, configuration, commit), function that opens the documents) of a corpus in HUB_CORPORA.
-
-    revision: commit, branch or tag; None: the branch in HUB_CORPORA. Of a branch or tag, the commit that was the newest
-    one at its first use is recorded in a file in hub_revisions/ of the cache.
-    """
-    path, config, branch = HUB_CORPORA[name]
-    commit = revision or branch
-    if not re.fullmatch("[0-9a-f]{40}", commit):
-        record = cache_dir / "hub_revisions" / path / commit
-        if not record.exists():
-            with _loading(name, path):
-                newest = huggingface_hub.HfApi().dataset_info(path, revision=commit).sha
-            write_text_atomically(record, newest)
-        commit = record.read_text()
-    return (path, config, commit), partial(_load_from_hub, name, path, config, commit)
-
-
-def _load_from_hub(name, path, config, commit):
-    """Open the documents of a hub dataset at a commit, from the cache of `datasets` or by download."""
-    with _loading(name, path):
-        documents = load_split(path, config, "train", commit).select_columns("text")
-    [folder] = {os.path.dirname(file["filename"]) for file in documents.cache_files}
-    if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
-        raise UserError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}: "
-                        f"only {folder!r} is in the cache. Check the connection, delete that folder if an old version "
-                        "of `datasets` created it, or choose another commit with the key revisions.")
-    return documents
-
-
-def _loading(name, path):
-    """Context manager for calls to the hub libraries, which raise many kinds of exceptions."""
-    return as_user_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the "
-                         "connection and `revisions`, and rerun the same command: downloaded files are kept. Or set "
-                         "datas=PATH to read your own text, or run without a download: python pretrain.py "
-                         "quickstart=True")
-
-
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
 
 
@@ -101,7 +62,8 @@ def find_files(pattern):
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
-                        f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}.")
+                        f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}, and those on the hub, "
+                        f"{HUB_NOTATION}.")
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 

@@ -1,10 +1,11 @@
-"""Where the text comes from: corpora on the hub by name, files by path, and `prose`, the text in this repository.
+"""Where the text comes from: the hub by name or id, files by path, and `prose`, the text in this repository.
 
 `load_documents` turns an entry of `datas` into a Corpus, whose documents are stored in an Arrow file. The name of a
 prepared file has a hash of the content that it was made from, so it is never out of date. Hashes of files and commits
 of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
 import itertools
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ import pyarrow
 from fastcore.basics import chunked
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import content_key, file_chunks, write_atomically, write_text_atomically
-from _utils.names import HUB_CORPORA
+from _utils.files import content_key, file_chunks, write_text_atomically
+from _utils.names import hub_text, without_parts
 from _utils.progress import Progress
+from _utils.text.hub_texts import check_hub_text, commit_of, download
+from _utils.text.prepared_files import current_hash, prepared
 from _utils.text.readers import (
     EMBEDDED,
     LONG,
@@ -26,21 +29,25 @@ from _utils.text.readers import (
     cut_text,
     find_files,
     format_of,
-    hub_corpus,
     invalid_line,
     read_file,
     reading,
 )
+from _utils.text.streams import StreamedParts
 
 _READING_VERSION = 2  # increase when the readers yield other documents for the same files
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`."""
+    """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`.
+
+    parts: the documents of a text that is streamed, else None.
+    """
     name: str
     hash_content: Callable[[], str]
     open_documents: Callable[[], datasets.Dataset]
+    parts: StreamedParts | None = None
 
     @cached_property
     def key(self):
@@ -50,26 +57,49 @@ class Corpus:
     @cached_property
     def documents(self):
         """Memory-mapped datasets.Dataset with the column `text`, opened on first use, and prepared if it is not in the
-        cache.
+        cache. Of a text that is streamed, the first part.
         """
         return self.open_documents()
 
 
-def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None):
-    """Return the Corpus of one entry of `datas` (a name or a path). The text is read when its `key` or `documents` are
-    first used.
+def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None, stream=None):
+    """Return the Corpus of one entry of `datas` (a name, a hub id or a path). The text is read when its `key` or
+    `documents` are first used.
 
-    documents: how .txt files are divided, as in `read_file`.   revisions: {name: commit, branch or tag} of hub corpora.
+    documents: how .txt files are divided, as in `read_file`.   revisions: {name or id: commit, branch or tag} of hub
+    texts.   stream: value of the key `stream`.
     Raises UserError for a path that does not exist or has no text files, or an unreachable hub; `key` for files in
-    another encoding; `documents` for a file that cannot be read, and for damaged prepared documents.
+    another encoding, and for a configuration, split or column that a hub dataset does not have; `documents` for a file
+    that cannot be read, and for damaged prepared documents.
     """
     cache_dir = Path(cache_dir)
-    if source in HUB_CORPORA:
-        version, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
-        return Corpus(source, lambda: content_key(version), open_documents)
+    if text := hub_text(source):
+        return _of_hub(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
     if source in EMBEDDED:
         return _own_files(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
     return _own_files(source, source, cache_dir, encoding, documents)
+
+
+def _of_hub(source, text, revision, stream, cache_dir):
+    """Return the Corpus of a HubText. Its key is a hash of its parts, the commit, and how much of it is streamed.
+
+    That the hub has it is recorded in a file, so that later runs need no connection.
+    """
+    commit = commit_of(source, text, revision, cache_dir)
+    version = (*text[:4], commit, stream) if stream else (*text[:4], commit)
+    key = content_key(version)
+    record = cache_dir / f"source_{key}.json"
+
+    def hash_content():
+        if not record.exists():
+            check_hub_text(source, text, commit, bool(stream))
+            write_text_atomically(record, json.dumps(version))
+        return key
+
+    if not stream:
+        return Corpus(source, hash_content, lambda: download(source, text, commit))
+    parts = StreamedParts(source, text, commit, key, stream, cache_dir)
+    return Corpus(source, hash_content, lambda: parts.documents(0), parts)
 
 
 def _own_files(name, path, cache_dir, encoding, documents):
@@ -137,40 +167,3 @@ def _rows(documents):
             for text in cut_text(document) if continues or len(document) >= LONG else [document]:
                 yield {"text": text, "continues": continues}
                 continues = True
-
-
-def prepared(path, write=None):
-    """Return the Arrow file `path` as a memory-mapped datasets.Dataset. If it does not exist, `write(file)` creates it
-    first.
-
-    It appears when it is complete. Raises UserError if its content is no longer the one that was written.
-    """
-    record = Path(f"{path}.xxh3")
-    if not path.exists():
-        record.unlink(missing_ok=True)  # left over from a damaged file that the user deleted
-        write_atomically(path, write)
-    with as_user_error(f"{path} cannot be read ({{error}}). Delete it and {record.name} to rebuild it.",
-                       (pyarrow.ArrowException, OSError, ValueError)):
-        dataset = datasets.Dataset.from_file(str(path))
-        current_hash([path], record, lambda: content_key("", file_chunks(path)), may_change=False)
-    return dataset
-
-
-def current_hash(paths, record, compute, may_change=True):
-    """Return the hash of the contents of files, from the file `record` of these files if their sizes and times are
-    still those in it.
-
-    compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it
-    differs from the recorded one.
-    """
-    # The time of change (ctime) cannot be set. It reveals a change after which the time of modification was restored.
-    stats = map(os.stat, paths)
-    state = content_key([(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats])
-    recorded = record.read_text().split() if record.exists() else []
-    if recorded[1:] == [state]:
-        return recorded[0]
-    computed = compute()
-    if recorded and not may_change and recorded[0] != computed:
-        raise ValueError(f"its content does not match {record.name}")
-    write_text_atomically(record, f"{computed} {state}")
-    return computed

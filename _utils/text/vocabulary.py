@@ -265,7 +265,7 @@ def _excerpt(corpora):
     n, length = _EXCERPT
     for corpus in corpora:
         rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
-        yield from (text[:length] for text in corpus.documents.select(rows)["text"])
+        yield from ((text or "")[:length] for text in corpus.documents.select(rows)["text"])
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
@@ -309,4 +309,4 @@ def _sample_of_text(corpora):
         step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
         for batch in rows.select(range(0, n, step)).iter(1000):
             for text in batch["text"]:
-                yield from cut_text(text.as_py())
+                yield from cut_text(text.as_py() or "")

@@ -20,7 +20,7 @@ from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.schedules import schedules
 from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
-from _utils.text.loading import corpora_of
+from _utils.text.loading import corpora_of, with_commits
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
 from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
@@ -86,7 +86,8 @@ class PretrainingRun:
         with processes.main_first():  # which records the hashes of files that it reads
             # With the steps and the micro-batch of an earlier start.
             c = c.copy_with({"device": str(device)})
-            self.c, self.checkpoint = resume(c, self.run_folder, contents_of)
+            c, self.checkpoint = resume(c, self.run_folder, contents_of)
+            self.c = with_commits(c)
         if c.compile:
             check_compiler()
             keep_compiled("datasets/compiled")

@@ -49,7 +49,8 @@ class HubServer(ThreadingHTTPServer):
     def fail(self, request, how, times=1):
         """Let requests fail. request: regular expression of "METHOD path".
 
-        how: an HTTP status; 'cut', the connection is closed in the middle of the content; 'reset', it breaks there.
+        how: an HTTP status; 'cut', the connection is closed in the middle of the content; 'reset', it breaks there;
+        'short', a part of the content is sent as if it were all; 'slow', the content takes a second.
         """
         self.faults += [(request, how)] * times
 
@@ -152,13 +153,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.send(206, content[start:end], headers | {"Content-Range": f"bytes {start}-{end - 1}/{len(content)}"})
 
     def send(self, status, content=b"", headers=()):
+        if self.fault == "short":
+            content = content[:len(content) * 15 // 16]
         self.send_response(status)
         for name, value in {"Content-Length": len(content), **dict(headers)}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
             return
-        self.wfile.write(content[:len(content) * 15 // 16] if self.fault else content)
+        if self.fault == "slow":
+            for start in range(10):
+                time.sleep(.1)
+                self.wfile.write(content[len(content) * start // 10:len(content) * (start + 1) // 10])
+            return
+        self.wfile.write(content[:len(content) * 15 // 16] if self.fault in ("cut", "reset") else content)
         if self.fault in ("cut", "reset"):
             time.sleep(.2)  # the client reads what it was sent
             if self.fault == "reset":

@@ -137,7 +137,8 @@ def test_links_and_anchors_resolve(path):
 
 def test_the_version_is_that_of_the_changelog():
     [cited] = re.findall(r"^version: (\S+)$", read(REPO / "CITATION.cff"), re.M)
-    assert cited == re.search(r"^## ([\d.]+\d)", read("CHANGELOG.md"), re.M)[1]
+    [packaged] = re.findall(r'^version = "(\S+)"$', read(REPO / "pyproject.toml"), re.M)
+    assert cited == packaged == re.search(r"^## ([\d.]+\d)", read("CHANGELOG.md"), re.M)[1]
 
 
 # Facts

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from fastcore.foundation import L
+from hub_repositories import DISCRIMINATOR, GENERATOR
 from huggingface_hub import ModelCard
 from tiny_finetuning import table_row
 from transformers import (
@@ -194,12 +195,12 @@ def test_a_checkpoint_of_electra_pytorch_is_exported(fresh_checkpoint, small_tok
     assert AutoTokenizer.from_pretrained(out / "discriminator").get_vocab() == words
 
 
-def exported_card(checkpoint, folder, part):
-    """The model card of a part of a checkpoint, exported to a folder."""
+def exported_card(checkpoint, folder, part, **options):
+    """The model card of a part of a checkpoint, exported to a folder, as the hub's library reads it."""
     shutil.rmtree(folder / "out", ignore_errors=True)
     torch.save(checkpoint, folder / "run_5_50.0%.pth")
-    export_hf(str(folder / "run_5_50.0%.pth"), str(folder / "out"))
-    return ModelCard.load(folder / "out" / part / "README.md")
+    export_hf(str(folder / "run_5_50.0%.pth"), str(folder / "out"), **options)
+    return ModelCard.load(folder / "out" / part / "README.md", ignore_metadata_errors=False)
 
 
 def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
@@ -215,3 +216,32 @@ def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
                                        (load_checkpoint(path), "classifier", "text-classification", "0.875")):
         card = exported_card(content, tmp_path, part)
         assert shown in card.text and card.data.pipeline_tag == task and "secret" not in card.content
+
+
+def test_a_card_has_what_the_page_of_a_pretrained_model_shows(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"datas": ["openwebtext", "wikipedia"], "revisions": {}}
+    shown = exported_card(checkpoint, tmp_path, "generator", license="cc-by-4.0").data.to_dict()
+    assert shown == {"library_name": "transformers", "tags": ["electra"], "pipeline_tag": "fill-mask",
+                     "datasets": ["Skylion007/openwebtext", "wikimedia/wikipedia"], "language": "en",
+                     "license": "cc-by-4.0"}
+    checkpoint["config"] |= {"datas": ["someone/texte:news", "own/folder"], "revisions": {"someone/texte": "0" * 40},
+                             "initial_weights": DISCRIMINATOR}
+    shown = exported_card(checkpoint, tmp_path, "generator", language="de").data
+    assert (shown.datasets, shown.language, shown.license) == (["someone/texte"], "de", None)
+    assert shown.base_model == GENERATOR
+
+
+def test_a_card_has_the_scores_of_a_finetuned_model(fresh_checkpoint, tmp_path):
+    scores = {"scores": {"validation": {"matthews": .5, "accuracy": .75}}, "pretrained_checkpoint": DISCRIMINATOR}
+    path, _ = finetuned(tmp_path, fresh_checkpoint, **scores)
+    data = exported_card(load_checkpoint(path), tmp_path, "classifier").data
+    found = {(result.dataset_type, result.dataset_config, result.dataset_split, result.metric_type,
+              result.metric_value) for result in data.eval_results}
+    assert found == {("nyu-mll/glue", "cola", "validation", "matthews_correlation", .5),
+                     ("nyu-mll/glue", "cola", "validation", "accuracy", .75)}
+    assert data.metrics == ["matthews_correlation", "accuracy"] and data.datasets == ["nyu-mll/glue"]
+    assert (data.base_model, data.language, data.license) == (DISCRIMINATOR, "en", None)
+    path, _ = finetuned(tmp_path, fresh_checkpoint, TAGGING, **scores)
+    data = exported_card(load_checkpoint(path), tmp_path, "classifier").data
+    assert {result.dataset_type for result in data.eval_results} == {"mine"} and not data.datasets

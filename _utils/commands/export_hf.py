@@ -184,9 +184,9 @@ def _classifier_export(checkpoint, path):
         training = objective.training[objective.finetuned]
     else:  # a model of transformers
         training = f"as {without_folder(run.pretrained_checkpoint)}"
+    made_by = {"run": asdict(run), "versions": checkpoint["versions"]}
     return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
-            f"{title} finetuned on {task.title}", training, {"run": asdict(run), "versions": checkpoint["versions"]}, True,
-            facts_of_finetuning(run, task))
+            f"{title} finetuned on {task.title}", training, made_by, True, facts_of_finetuning(run, task))
 
 
 def classifier(checkpoint, config, task, path):

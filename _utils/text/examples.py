@@ -16,7 +16,7 @@ from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, ELECTRADataProcessor
-from _utils.text.readers import BLOCK, EMBEDDED
+from _utils.text.readers import BLOCK
 from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals

@@ -4,7 +4,7 @@ import contextlib
 import datasets
 import huggingface_hub
 import pyarrow
-from datasets.exceptions import DatasetGenerationError
+from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
 from _utils.errors import UserError, one_line
@@ -73,7 +73,7 @@ def _problem(error, source, path, advice):
     if is_any(RevisionNotFoundError):
         return (f"{source}: the hub dataset {path} does not have the revision ({one_line(error)}). Choose another one "
                 "with the key revisions.")
-    if is_any(RepositoryNotFoundError):
+    if is_any(RepositoryNotFoundError, DatasetNotFoundError):
         return (f"{source}: the hub has no public dataset {path}. Check the spelling. To use a private one, run "
                 "hf auth login.")
     if "scripts are no longer supported" in str(error):

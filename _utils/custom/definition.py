@@ -5,7 +5,7 @@ It is checked before PyTorch and pandas are imported.
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Predicate
 from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
@@ -26,8 +26,35 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON 
            ".conll": "CoNLL", ".txt": "CoNLL", ".bio": "CoNLL"}
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 # Types of values.
-_File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
-    f"a file that ends with {', '.join(_SUFFIXES)}"))]
+_IS_FILE = re.compile(rf"(?i).*({'|'.join(map(re.escape, _SUFFIXES))})")
+_HUB_TABLE = re.compile(r"(?P<path>\w[\w.-]*/\w[\w.-]*)(:(?P<config>[^:]*))?(:(?P<split>[^\[:]+(\[.*\])?))?")
+_SPLIT = re.compile(r"\w+(\[.*\])?")
+
+
+class HubTable(NamedTuple):
+    """A split of a dataset on the hub. config: None: the only one, or the default.   split: as in `datasets`."""
+    path: str
+    config: str | None
+    split: str
+
+
+def hub_table(source):
+    """The HubTable of a source of rows in the notation owner/name:configuration:split; None for another source."""
+    match = None if not isinstance(source, str) or _IS_FILE.fullmatch(source) else _HUB_TABLE.fullmatch(source)
+    return HubTable(match["path"], match["config"] or None, match["split"] or "train") if match else None
+
+
+def split_on_hub(table, split):
+    """The source of a split of the dataset of a HubTable; another source stays as it is."""
+    return f"{table.path}:{table.config or ''}:{split}" if _SPLIT.fullmatch(split) else split
+
+
+_WHERE = f"a file that ends with {', '.join(_SUFFIXES)}, or a dataset of the hub, owner/name:configuration:split"
+_File = Annotated[str, Predicate(lambda source: _IS_FILE.fullmatch(source) or hub_table(source)),
+                  Field(description=_WHERE)]
+_FileOrSplit = Annotated[str, Predicate(lambda source: _IS_FILE.fullmatch(source) or hub_table(source)
+                                        or _SPLIT.fullmatch(source)),
+                         Field(description=f"{_WHERE}, or a split of the dataset of 'train'")]
 _Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, description=(
     "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 
@@ -83,8 +110,8 @@ _TAKEN = {*GLUE_TEST_FILES,
 _KEYS = {
     "name": FileName,
     "train": _File,
-    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
-    "test": _File,
+    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _FileOrSplit,
+    "test": _FileOrSplit,
     "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)],
     "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
     "separator": Text,
@@ -105,10 +132,11 @@ def complete_custom_task(definition):
 
     Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
-    defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
+    on_hub = hub_table(definition.get("train"))
+    defaults = dict.fromkeys(_KEYS) | {"dev": None if on_hub else .1, "separator": SEPARATOR}
     values = defaults | {key: value for key, value in definition.items() if value is not None}
     task = MyConfig(values, _OPTIONAL_KEYS)
-    path = Path(task.train)
+    path = Path(on_hub.path if on_hub else task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
     if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
@@ -117,6 +145,10 @@ def complete_custom_task(definition):
     if task.groups is not None and isinstance(task.dev, str):
         raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
                         f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
+    for key in ("dev", "test") if not on_hub else ():
+        if isinstance(task[key], str) and _SPLIT.fullmatch(task[key]):
+            raise UserError(f"Invalid value for {key!r} of the task {task.name!r}: {task[key]!r} is a split, but "
+                            f"'train' is the file {task.train!r}. Use {_WHERE}.")
     _check_extensions(task)
     return dict(task)
 
@@ -147,9 +179,10 @@ def question_task(name, folder):
 
 
 def files_of(definition):
-    """{split: path} of the files of a custom task. Raises UserError if one is missing."""
+    """{split: path, or table on the hub} of a custom task. Raises UserError for a missing file."""
     files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
     for path in files.values():
-        check_file(path, "Correct the path in tasks, or put the file there.")
+        if not hub_table(path) and not (hub_table(definition["train"]) and _SPLIT.fullmatch(path)):
+            check_file(path, "Correct the path in tasks, or put the file there.")
     return files

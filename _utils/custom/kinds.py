@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from _utils.custom.cells import LOCAL_NUMBER, is_nested, labels_in, numbers_in
 from _utils.custom.choices import Choices
 from _utils.custom.definition import KEYS_OF_KINDS, files_of, is_conll
+from _utils.custom.hub_tables import with_hub_splits
 from _utils.custom.loading import check_lists
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
@@ -36,7 +37,7 @@ def load_custom_task(definition):
 
     definition: from `complete_custom_task`. Raises UserError for missing files and as `Loading.load`.
     """
-    definition = dict(definition)
+    definition = with_hub_splits(definition)
     files = files_of(definition)
     kind, reason = KINDS.get(definition["kind"]), ""
     read_file = (kind or Classification).Loading.read_file

@@ -11,6 +11,8 @@ import fsspec
 import numpy as np
 import pyarrow.parquet
 
+from _utils.custom.definition import hub_table
+from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
@@ -52,6 +54,8 @@ def read_questions(path):
 
 def _paragraphs(path):
     """The paragraphs with their questions, or the rows of a table, each with one question."""
+    if hub_table(path):
+        return load_rows(path).to_list()
     if Path(path).suffix.lower() == ".parquet":
         return pyarrow.parquet.read_table(path).to_pylist()
     with fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:

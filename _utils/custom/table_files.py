@@ -18,7 +18,8 @@ import pandas as pd
 import pyarrow.parquet
 
 from _utils.custom.cells import split_words
-from _utils.custom.definition import FORMATS, TEXTS_ADVICE
+from _utils.custom.definition import FORMATS, TEXTS_ADVICE, hub_table
+from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
 from _utils.files import read_json_lines, read_text
 from _utils.tasks.tables import Table, malformed, table_of_cells
@@ -31,7 +32,10 @@ _NUMPY_LIST = re.compile(rf"\[\s*{_NUMPY_ITEM}(\s+{_NUMPY_ITEM})+\s*\]")
 
 
 def read_table(path):
-    """The Table of a file that exists. UserError, with the line where possible, if it cannot be read."""
+    """The Table of a file that exists, or on the hub. UserError, with the line where possible, if it cannot be read."""
+    if hub_table(path):
+        rows = load_rows(path)
+        return _table_of_rows(path, rows.to_list(), rows.features)
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
         raise UserError(f"{path} is compressed. Decompress it, or set 'kind': 'questions' if it has questions.")
@@ -106,7 +110,12 @@ def _read_parquet(path):
         # `datasets` stores the names of classes only there
         has_features = b"huggingface" in (table.schema.metadata or ())
         features = datasets.Features.from_arrow_schema(table.schema) if has_features else {}
-        rows = [{name: _with_names(features.get(name), value) for name, value in row.items()} for row in rows]
+    return _table_of_rows(path, rows, features)
+
+
+def _table_of_rows(path, rows, features):
+    """Table of dictionaries. features: those of `datasets` that are known, {column: feature}."""
+    rows = [{name: _with_names(features.get(name), value) for name, value in row.items()} for row in rows]
     return _table_of_objects(path, {f"row {number}": row for number, row in enumerate(rows)})
 
 

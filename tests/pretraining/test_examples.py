@@ -54,7 +54,8 @@ def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tok
 
 @pytest.mark.parametrize("name, long_lines, is_kept", [
     ("mine.txt", None, True), ("mine.txt", "truncate", False), ("wikipedia", "keep", True),
-    *((name, None, False) for name in ("wikipedia", "openwebtext", "bookcorpus", "prose"))])
+    *((name, None, True) for name in ("prose", "someone/web:crawl")),
+    *((name, None, False) for name in ("wikipedia", "wikipedia:20231101.de", "openwebtext", "bookcorpus"))])
 def test_long_lines_of_paths_are_kept_and_those_of_named_corpora_truncated(
     tmp_path, small_tokenizer, name, long_lines, is_kept
 ):

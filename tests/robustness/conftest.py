@@ -12,7 +12,9 @@ def served(tmp_path_factory):
     from script_server import Scripts
     hub, cache = HubServer(), tmp_path_factory.mktemp("cache") / "huggingface"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    scripts = Scripts(environment | {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "NO_PROXY": "localhost,127.0.0.1"})
+    environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "NO_PROXY": "localhost,127.0.0.1"}
+    environment["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # by the hub, which older transformers ask for in a thread
+    scripts = Scripts(environment)
     yield hub, scripts, cache
     scripts.close()
     hub.shutdown()

@@ -1,6 +1,7 @@
 """Tables and plots of finished runs, and comparisons of groups."""
 import itertools
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,25 +29,32 @@ def headline_scores(record, kind="scores"):
     return scores
 
 
-def named_scores(scores):
-    """{"accuracy" or "matched accuracy": percent} of a run: every metric on every dev set, first the one that ranks the
-    runs.
+class Score(NamedTuple):
+    """A metric of a run on a dev set.   value: in percent, of errors in the unit of the labels.   text: the value."""
+    value: float
+    text: str
 
-    rmse is in the unit of the labels.
+
+def named_scores(task, scores):
+    """{"accuracy" or "matched accuracy": Score} of a run: every metric on every dev set, first the one that ranks the
+    runs. scores: {split: {metric: value}}.
     """
-    return {f"{split.removeprefix('validation').strip('_')} {name}".strip(): value if name == "rmse" else 100 * value
-            for split, metrics in scores.items() for name, value in metrics.items()}
+    named = {}
+    for split, metrics in scores.items():
+        for metric, value in metrics.items():
+            is_error = metric in task.scores.errors
+            score = Score(value, f"{value:.4g}") if is_error else Score(100 * value, f"{100 * value:.2f}")
+            named[f"{split.removeprefix('validation').strip('_')} {metric}".strip()] = score
+    return named
 
 
 def format_scores(record):
     """The scores of a run in percent, in one line, each with those of the baselines."""
-    formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    baselines = {task_of(record).scores.baseline: named_scores(record.baselines),
-                 "TF-IDF": named_scores(record.words)}
-    parts = []
-    for name, value in named_scores(record.scores).items():
-        others = [f"{kind} {formats(name, scores[name])}" for kind, scores in baselines.items() if name in scores]
-        parts.append(f"{name} {formats(name, value)}" + (f" ({', '.join(others)})" if others else ""))
+    task, parts = task_of(record), []
+    baselines = {task.scores.baseline: named_scores(task, record.baselines), "TF-IDF": named_scores(task, record.words)}
+    for name, score in named_scores(task, record.scores).items():
+        others = [f"{kind} {scores[name].text}" for kind, scores in baselines.items() if name in scores]
+        parts.append(f"{name} {score.text}" + (f" ({', '.join(others)})" if others else ""))
     return ", ".join(parts)
 
 
@@ -104,14 +112,15 @@ def table_of_runs(runs):
     """DataFrame with a line for each of the runs of a group: scores in percent, hyperparameters and time."""
     lines = []
     for record in runs:
-        (metric, value), *others = named_scores(record.scores).items()
+        task = task_of(record)
+        (metric, score), *others = named_scores(task, record.scores).items()
         lines.append({
-            "task": task_of(record).title,
+            "task": task.title,
             "run": record.run,
             "seed": record.seed,
-            "score": value,
+            "score": score.value,
             "metric": metric,
-            "other metrics": _in_line(dict(others)),
+            "other metrics": ", ".join(f"{name} {other.text}" for name, other in others),
             "training examples": record.train_rows,
             "lr": record.settings.lr,
             "bs": record.settings.bs,

@@ -4,11 +4,14 @@ import pytest
 from tiny_finetuning import table_row
 
 from _utils.commands.glue import glue_results
+from _utils.custom.regression import CustomRegression
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,
+    format_scores,
     report,
     summarize,
+    table_of_runs,
 )
 from _utils.finetuning.runs import Runs, add_run
 from _utils.tasks.glue import TASKS
@@ -47,6 +50,15 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs(task, outpu
     found = runs(row(task, 0, 0.).with_evaluations({"validation": TASKS[task].scores.evaluate(outputs, labels)}))
     assert summarize(found)["baseline"].tolist() == [pytest.approx(baseline)]
     assert ("warning" in report(found)) == is_constant
+
+
+def test_errors_are_in_the_unit_of_the_labels_and_other_metrics_in_percent():
+    task = CustomRegression("prices", "prices", ("text",), metrics=("r2", "rmse"))
+    scores, baselines = {"validation": {"r2": .5, "rmse": .00123}}, {"validation": {"r2": 0., "rmse": .00456}}
+    record = table_row("prices", settings={"own_task": task.as_data()}, scores=scores, baselines=baselines)
+    assert format_scores(record) == "r2 50.00 (constant 0.00), rmse 0.00123 (constant 0.00456)"
+    [line] = table_of_runs([record]).to_dict("records")
+    assert (line["metric"], line["score"], line["other metrics"]) == ("r2", 50., "rmse 0.00123")
 
 
 @pytest.mark.plots

@@ -18,6 +18,7 @@ from _utils.objectives.keys import OF_OBJECTIVES
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
+from _utils.tasks.names import GLUE_TEST_FILES
 from pretrain import c
 
 
@@ -241,8 +242,9 @@ def test_the_defaults_of_finetuning_are_those_of_the_paper():
     assert (c.start, c.end, c.weight_decay, c.double_unordered, c.original_lr_layer_decays) == (0, 10, 0., True, True)
     for size, expected in {"small": (3e-4, .8, 128), "base": (1e-4, .8, 512), "large": (5e-5, .9, 512)}.items():
         assert (RECIPES[size].glue_lr, RECIPES[size].layer_decay, RECIPES[size].glue_length) == expected
-    assert {name: task.epochs for name, task in TASKS.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
-    assert {name for name, task in TASKS.items() if task.unordered} == {"mrpc", "stsb"}
+    of_glue = {name: TASKS[name] for name in GLUE_TEST_FILES}
+    assert {name: task.epochs for name, task in of_glue.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
+    assert {name for name, task in of_glue.items() if task.unordered} == {"mrpc", "stsb"}
 
 
 def test_each_masking_has_a_function():

@@ -10,7 +10,7 @@ from _utils.errors import UserError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, TASKS
+from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS, TASKS
 from _utils.tasks.registry import task_of
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
@@ -145,14 +145,22 @@ def losses_of_runs(runs):
     return losses
 
 
+def published_titles(runs):
+    """Titles of the tasks with published results by the metric that ranks these runs."""
+    metrics = {}
+    for record in runs:
+        of_first_set = next(iter(record.scores.values()))
+        metrics.setdefault(task_of(record).title, set()).add(next(iter(of_first_set)))
+    return [title for title, metric in PUBLISHED_METRICS.items() if metrics.get(title) == {metric}]
+
+
 def compare_with_published(runs):
     """DataFrame in percent: mean, std, median and best of a group by task, then the published results.
 
     The last column averages over the group's tasks, without WNLI, in every line.
     """
-    summary, group = summarize(runs), runs[0].group
-    titles = [title for title in AVERAGED_TITLES if title in summary.index]
-    of_group = summary.loc[titles, "mean std median best".split()].T.rename(lambda name: f"{group} ({name})")
+    titles, group = published_titles(runs), runs[0].group
+    of_group = summarize(runs).loc[titles, "mean std median best".split()].T.rename(lambda name: f"{group} ({name})")
     table = pd.concat([of_group, PUBLISHED[titles]])
     is_std = table.index.str.endswith(("(std)", "standard deviation"))
     return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
@@ -217,7 +225,7 @@ def report(runs):
     if synthetic := synthetic_titles(runs):
         parts += [f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "
                   f"GLUE."]
-    if any(task_of(record).title in AVERAGED_TITLES for record in real):
+    if published_titles(real):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real))]
     return "\n".join(parts)
 
@@ -240,11 +248,12 @@ def without_synthetic(runs):
 def report_checkpoints(runs, groups):
     """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
     averages = compare_checkpoints(runs, groups)
-    weights = {record.settings.pretrained_weights for record in runs if record.group in groups}
+    of_groups = [record for record in runs if record.group in groups]
+    weights = {record.settings.pretrained_weights for record in of_groups}
     parts = [averages.name, as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
-    if averages.name.endswith(", ".join(AVERAGED_TITLES)):
+    if averages.name.endswith(", ".join(AVERAGED_TITLES)) and published_titles(of_groups) == AVERAGED_TITLES:
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
 
@@ -253,7 +262,7 @@ def plot_group(runs):
     """Scores of a group's runs by task, with the majority baseline and, of tables that are not synthetic,
     ELECTRA-Small's.
     """
-    published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)"].drop(synthetic_titles(runs), errors="ignore")
+    published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)", published_titles(without_synthetic(runs))]
     return plot_scores(
         {runs[0].group: scores_by_task(runs)}, published.to_dict(), summarize(runs)["baseline"].dropna().to_dict()
     )

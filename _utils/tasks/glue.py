@@ -149,6 +149,7 @@ PUBLISHED = pd.DataFrame({
     "ELECTRA-Small-OWT, 17M (lmtuners, median of 5)": (56.3, 88.4, 75.0, 86.1, 89.1, 77.9, 83.0, 67.1),
     "ALECTRA-Small-OWT, 4M (lmtuners, median of 5)": (50.6, 89.1, 86.3, 87.2, 89.1, 78.2, 85.9, 69.6),
 }, "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE".split()).T
+PUBLISHED_METRICS = dict.fromkeys(PUBLISHED, "accuracy") | {"CoLA": "matthews", "STS-B": "spearman"}
 # without WNLI, whose dev set contradicts its training set
 AVERAGED_TITLES = [*PUBLISHED]
 # 14 checkpoints pretrained with different seeds, best of 10 runs by task, averaged over the tasks (electra_pytorch,

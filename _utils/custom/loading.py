@@ -175,8 +175,8 @@ class Loading:
                             f"(labels: {shortened(labels)}). Choose from {', '.join(applicable)}, or set 'kind'. f1 "
                             "needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
         if {*wanted[:1]} & self.kind.Scores.errors:
-            raise UserError(f"metrics of the task {self.name!r} begins with {wanted[0]!r}, but the best run is the one with "
-                            "the highest value of the first metric. Choose another first metric.")
+            raise UserError(f"metrics of the task {self.name!r} begins with {wanted[0]!r}, but the best run is the one "
+                            "with the highest value of the first metric. Choose another first metric.")
         return tuple(wanted or self.default_metrics(applicable))
 
     def applicable_metrics(self, labels):

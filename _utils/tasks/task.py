@@ -20,7 +20,7 @@ class Task:
     ranks the runs.
     file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each
     if it differs.   headerless: columns of training and dev files that have no header.
-    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits, if they are known.
+    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits, or ().
     majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is
     not the title.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from _utils.errors import UserError, as_user_error
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
+from _utils.loggers import PACKAGES
 from _utils.names import find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
@@ -291,6 +292,7 @@ def _check_address(where):
 
 def check_logger(config):
     """UserError for a logger whose package is not installed."""
-    if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
-        raise UserError("logger='wandb' requires a package that is not installed. Run pip install wandb, or set "
-                        "logger=tensorboard.")
+    package = PACKAGES.get(config.logger)
+    if package and importlib.util.find_spec(package) is None:
+        raise UserError(f"logger={config.logger!r} requires a package that is not installed. Run pip install "
+                        f"{package}, or set logger=tensorboard.")

@@ -244,7 +244,7 @@ PRETRAIN_KEYS = {
         "Where to upload the checkpoint of each milestone: a folder, an fsspec URL such as s3://bucket/run (gs, hf "
         "...), or, in the notebook, a function of its path. None: no upload.")),
     "logger": Key(Logger, "tensorboard", (
-        "'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.")),
+        "Where metrics are shown ('neptune': its offline store). metrics.jsonl is always written.")),
     "device": Key(Device | None, None, "'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, else the CPU.",
         heading="Machine"),
     "precision": Key(Precision, None, (

@@ -156,7 +156,7 @@ FINETUNE_KEYS = {
         "Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU "
         "has to wait.")),
     "logger": Key(Logger, "tensorboard", (
-        "'tensorboard', 'neptune' (offline mode), 'wandb' or None. metrics.jsonl is always written.")),
+        "Where metrics are shown ('neptune': its offline store). metrics.jsonl is always written.")),
 }
 QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 1, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}

@@ -19,9 +19,11 @@ from pydantic import ValidationError
 
 from _utils.errors import UserError, as_user_error
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
+from _utils.loggers import PACKAGES
 from _utils.names import find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
+from _utils.schedules import UNUSED_KEYS
 
 
 class MyConfig(dict):
@@ -233,6 +235,8 @@ def _check(config, objective):
                         "cannot be compiled. Remove compile=True.")
     for key in conflicting_keys(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
+    for key in config.overridden.intersection(UNUSED_KEYS.get(config.schedule, ())):
+        raise UserError(f"{key}={config[key]!r} is not used with schedule={config.schedule!r}. Leave it out.")
     if config.generator and (config.generator_hidden_size or config.generator_layers):
         raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
                         "replaces. Leave out generator or these two.")
@@ -288,6 +292,7 @@ def _check_address(where):
 
 def check_logger(config):
     """UserError for a logger whose package is not installed."""
-    if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
-        raise UserError("logger='wandb' requires a package that is not installed. Run pip install wandb, or set "
-                        "logger=tensorboard.")
+    package = PACKAGES.get(config.logger)
+    if package and importlib.util.find_spec(package) is None:
+        raise UserError(f"logger={config.logger!r} requires a package that is not installed. Run pip install "
+                        f"{package}, or set logger=tensorboard.")

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from _utils.loggers import LOGGERS
-from _utils.names import HUB_NOTATION
+from _utils.names import COMPRESSIONS, HUB_NOTATION
 from _utils.objectives.keys import NAMES
 from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
 from _utils.schedules import SCHEDULES
@@ -122,7 +122,7 @@ PRETRAIN_KEYS = {
     "datas": Key(list_of(Text, "a list of corpus names, hub ids or paths"), ["openwebtext"], (
         "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'prose' (seven books in this repository, for the "
         "quickstart); paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
-        "or WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst); or datasets of the hub, "
+        f"or WikiExtractor output, also compressed ({', '.join(COMPRESSIONS)}); or datasets of the hub, "
         f"{HUB_NOTATION}, of which parts may be empty, or left out at the end: "
         "'HuggingFaceFW/fineweb-edu:sample-10BT', 'owner/name::train[:1%]', 'owner/name:::content'. Without them the "
         "split is 'train' and the column 'text'. Google trained ELECTRA-Small-OWT on openwebtext."), heading="Text"),
@@ -244,7 +244,7 @@ PRETRAIN_KEYS = {
         "Where to upload the checkpoint of each milestone: a folder, an fsspec URL such as s3://bucket/run (gs, hf "
         "...), or, in the notebook, a function of its path. None: no upload.")),
     "logger": Key(Logger, "tensorboard", (
-        "'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.")),
+        "Where metrics are shown ('neptune': its offline store). metrics.jsonl is always written.")),
     "device": Key(Device | None, None, "'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, else the CPU.",
         heading="Machine"),
     "precision": Key(Precision, None, (

@@ -45,3 +45,4 @@ LOGGERS = {
     "wandb": wandb,
     None: lambda *_: (lambda *_: None, lambda: None),
 }
+PACKAGES = {"wandb": "wandb"}  # {logger: package that requirements.txt does not install}

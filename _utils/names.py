@@ -27,6 +27,8 @@ HUB_CORPORA = {
     "bookcorpus": HubText("bookcorpus/bookcorpus", branch="refs/convert/parquet"),
 }
 HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or left out at the end
+# Endings of compressed files of text, and their names in pyarrow, which does not read .xz.
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
 _HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet)(\.\w+)?$)\w[\w.-]*"
 
 

@@ -183,10 +183,12 @@ def plot_training(metrics_file):
         "disc_loss": entr(replaced) + entr(1 - replaced),
         "disc_auc": 0.5,
     }
-    names = [name for name in PANELS if name in train]
-    figure, axes = _grid([PANELS[name][0] for name in names], "step", n_columns=2, width=4.5, height=2.4)
+    others = [name for name in train if name.endswith("_loss") and name not in PANELS]  # of an objective
+    panels = PANELS | {name: (name.replace("_", " "), ORANGE) for name in others}
+    names = [name for name in panels if name in train]
+    figure, axes = _grid([panels[name][0] for name in names], "step", n_columns=2, width=4.5, height=2.4)
     for axis, name in zip(axes, names):
-        axis.plot(train[name], color=PANELS[name][1], label="training")
+        axis.plot(train[name], color=panels[name][1], label="training")
         if name == "gen_loss":
             axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
         if name in held_out:

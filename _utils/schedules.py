@@ -59,6 +59,8 @@ SCHEDULES = {
     "one_cycle": lambda lr, *_: _one_cycle(.25, 25., lr),
     "adjusted_one_cycle": lambda lr, steps, warmup, _: _one_cycle(min(warmup, steps - 1) / steps, 1e5, lr),
 }
+# Keys of pretraining that have no effect with a schedule.
+UNUSED_KEYS = {"one_cycle": ("warmup_steps", "lr_decay_power"), "adjusted_one_cycle": ("lr_decay_power",)}
 
 
 def schedules(name, lr, steps, warmup_steps, decay_power=1.):

@@ -97,7 +97,7 @@ def finetuning(at_once, device, glue_dir, miniature):
         finished = Runs(path=Path(folder, "checkpoints/glue/scores.jsonl"))
     each = [row.train_rows * settings["epochs"] / row.seconds for row in finished if row.run >= at_once]
     speed = at_once * median(each)
-    minutes = {task.name: task.rows[0] * (1 + task.unordered) * task.epochs / speed / 60 for task in GLUE if task.devs}
+    minutes = {task.name: task.rows[0] * (1 + task.unordered) * task.epochs / speed / 60 for task in GLUE if task.rows}
     yield {
         "row": {
             "rows/s": speed,

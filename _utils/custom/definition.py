@@ -15,7 +15,7 @@ from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.names import check_file
-from _utils.tasks.names import GLUE_TEST_FILES
+from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES
 
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 TEXTS_ADVICE = ("In .txt, .conll and .bio files a line has a word and its tag, and an empty line ends each sentence. "
@@ -105,7 +105,7 @@ KEYS_OF_KINDS = {
     "questions": {"questions": _Questions},
     "choices": {"choices": _Choices, "first_choice": Literal[0, 1, "A", "a"]},
 }
-_TAKEN = {*GLUE_TEST_FILES,
+_TAKEN = {*GLUE_TASKS,
           *(Path(file).stem.lower() for files in GLUE_TEST_FILES.values() for file in files.values())}
 _KEYS = {
     "name": FileName,

@@ -168,15 +168,15 @@ class Loading:
         return {"labels": names, "class_weights": weights, "positive": positive}
 
     def metrics(self, labels):
-        """The metrics of the task, by default the first two that apply. UserError for one that does not apply."""
+        """The metrics of the task, by default `default_metrics`. UserError for one that does not apply."""
         applicable, wanted = self.applicable_metrics(labels), self.definition["metrics"] or []
         if unknown := sorted({*wanted} - {*applicable}):
             raise UserError(f"metrics={unknown[0]!r} of the task {self.name!r} does not apply to {self.kind.kind} "
                             f"(labels: {shortened(labels)}). Choose from {', '.join(applicable)}, or set 'kind'. f1 "
                             "needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
-        if wanted[:1] == ["rmse"]:
-            raise UserError(f"metrics of the task {self.name!r} begins with 'rmse', but the best run is the one with "
-                            "the highest value of the first metric. Choose another first metric.")
+        if {*wanted[:1]} & self.kind.Scores.errors:
+            raise UserError(f"metrics of the task {self.name!r} begins with {wanted[0]!r}, but the best run is the one "
+                            "with the highest value of the first metric. Choose another first metric.")
         return tuple(wanted or self.default_metrics(applicable))
 
     def applicable_metrics(self, labels):
@@ -185,7 +185,7 @@ class Loading:
 
     def default_metrics(self, applicable):
         """The metrics if the definition names none."""
-        return applicable[:2]
+        return self.kind.Scores.default_metrics
 
     def text_names(self, columns):
         """`texts` of the task. columns: of the texts in its files."""

@@ -93,7 +93,8 @@ class MultiLabelHead(ClassHead):
 class MultiLabelScores(ClassScores):
     """A label applies if its probability is at least the threshold."""
     functions = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
-                 "macro_f1": partial(f1_score, average="macro", zero_division=0)}
+                 "macro_f1": ClassScores.functions["macro_f1"]}
+    default_metrics = ("micro_f1", "macro_f1")
 
     @property
     def threshold(self):

@@ -104,6 +104,7 @@ class QuestionTaskHead(Head):
 class QuestionScores(Scores):
     """Answers, scored as by the official scripts."""
     functions = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
+    default_metrics = ("exact", "f1")
 
     def average(self, outputs):
         return ensemble(outputs)

@@ -44,9 +44,6 @@ class ScaledLoading(Loading):
     def applicable_metrics(self, labels):
         return [*self.kind.Scores.functions]
 
-    def default_metrics(self, applicable):
-        return applicable
-
     def describe(self, task):
         mean, std = task.scale
         return f"scores with mean {mean:.4g} and standard deviation {std:.4g}; metrics {', '.join(task.metrics)}"
@@ -96,8 +93,10 @@ def _r2(targets, scores):
 
 
 class MoreScores(ScoreScores):
-    """As for GLUE, with more metrics. rmse is in the unit of the labels."""
+    """As for GLUE, with more metrics."""
     functions = ScoreScores.functions | {"rmse": root_mean_squared_error, "r2": _r2}
+    default_metrics = tuple(functions)
+    errors = frozenset({"rmse"})
 
 
 class NumberFiles(ScoreFiles):

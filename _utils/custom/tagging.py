@@ -8,7 +8,6 @@ from typing import ClassVar
 import datasets
 import numpy as np
 import pandas as pd
-from sklearn.metrics import accuracy_score, f1_score
 from transformers import AutoModelForTokenClassification
 
 from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in
@@ -78,6 +77,9 @@ class TagLoading(Loading):
         """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
         has_entities = all(map(BIO.fullmatch, labels)) and set(labels) - {"O"}
         return [name for name in self.kind.Scores.functions if name != "entity_f1" or has_entities]
+
+    def default_metrics(self, applicable):
+        return super().default_metrics(applicable) if "entity_f1" in applicable else ClassScores.default_metrics
 
     def test_task(self, task, labels):
         """As `Loading.test_task`, with the tags that only this file has, which the Task itself lacks: it may change."""
@@ -159,8 +161,9 @@ class TagHead(ClassHead):
 
 class TagScores(ClassScores):
     """Tags of all words, and whole entities."""
-    functions = {"entity_f1": None, "accuracy": accuracy_score,
-                 "macro_f1": partial(f1_score, average="macro", zero_division=0)}
+    functions = {"entity_f1": None, "accuracy": ClassScores.functions["accuracy"],
+                 "macro_f1": ClassScores.functions["macro_f1"]}
+    default_metrics = ("entity_f1", "accuracy")
 
     def targets(self, labels):
         """The class ids of all words, (N,)."""

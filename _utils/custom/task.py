@@ -53,9 +53,8 @@ class ClassHead(Head):
 
 class ClassScores(Scores):
     """As for GLUE, with more metrics, the scores of each class, and the confusion matrix."""
-    functions = {
-        "accuracy": scikit.accuracy_score, "macro_f1": partial(scikit.f1_score, average="macro", zero_division=0),
-        "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
+    functions = Scores.functions | {"macro_f1": partial(scikit.f1_score, average="macro", zero_division=0)}
+    default_metrics = ("accuracy", "macro_f1")
 
     def score(self, outputs, labels):
         decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)

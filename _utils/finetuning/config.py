@@ -25,10 +25,8 @@ from _utils.keys import (
     number,
 )
 from _utils.names import find_checkpoint
-from _utils.tasks.names import GLUE_TEST_FILES, check_glue_dir
+from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
 from _utils.tasks.sources import source_of
-
-GLUE_TASKS = [*GLUE_TEST_FILES]
 
 
 def _complete_entry(entry):
@@ -86,7 +84,7 @@ FINETUNE_KEYS = {
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
-    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], GLUE_TASKS, (
+    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (
         "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
         "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
@@ -158,7 +156,7 @@ FINETUNE_KEYS = {
         "Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU "
         "has to wait.")),
     "logger": Key(Logger, "tensorboard", (
-        "'tensorboard', 'neptune' (offline mode), 'wandb' or None. metrics.jsonl is always written.")),
+        "Where metrics are shown ('neptune': its offline store). metrics.jsonl is always written.")),
 }
 QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 1, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}

@@ -1,6 +1,7 @@
 """Tables and plots of finished runs, and comparisons of groups."""
 import itertools
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from _utils.errors import UserError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, TASKS
+from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS, TASKS
 from _utils.tasks.registry import task_of
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
@@ -28,25 +29,32 @@ def headline_scores(record, kind="scores"):
     return scores
 
 
-def named_scores(scores):
-    """{"accuracy" or "matched accuracy": percent} of a run: every metric on every dev set, first the one that ranks the
-    runs.
+class Score(NamedTuple):
+    """A metric of a run on a dev set.   value: in percent, of errors in the unit of the labels.   text: the value."""
+    value: float
+    text: str
 
-    rmse is in the unit of the labels.
+
+def named_scores(task, scores):
+    """{"accuracy" or "matched accuracy": Score} of a run: every metric on every dev set, first the one that ranks the
+    runs. scores: {split: {metric: value}}.
     """
-    return {f"{split.removeprefix('validation').strip('_')} {name}".strip(): value if name == "rmse" else 100 * value
-            for split, metrics in scores.items() for name, value in metrics.items()}
+    named = {}
+    for split, metrics in scores.items():
+        for metric, value in metrics.items():
+            is_error = metric in task.scores.errors
+            score = Score(value, f"{value:.4g}") if is_error else Score(100 * value, f"{100 * value:.2f}")
+            named[f"{split.removeprefix('validation').strip('_')} {metric}".strip()] = score
+    return named
 
 
 def format_scores(record):
     """The scores of a run in percent, in one line, each with those of the baselines."""
-    formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
-    baselines = {task_of(record).scores.baseline: named_scores(record.baselines),
-                 "TF-IDF": named_scores(record.words)}
-    parts = []
-    for name, value in named_scores(record.scores).items():
-        others = [f"{kind} {formats(name, scores[name])}" for kind, scores in baselines.items() if name in scores]
-        parts.append(f"{name} {formats(name, value)}" + (f" ({', '.join(others)})" if others else ""))
+    task, parts = task_of(record), []
+    baselines = {task.scores.baseline: named_scores(task, record.baselines), "TF-IDF": named_scores(task, record.words)}
+    for name, score in named_scores(task, record.scores).items():
+        others = [f"{kind} {scores[name].text}" for kind, scores in baselines.items() if name in scores]
+        parts.append(f"{name} {score.text}" + (f" ({', '.join(others)})" if others else ""))
     return ", ".join(parts)
 
 
@@ -104,14 +112,15 @@ def table_of_runs(runs):
     """DataFrame with a line for each of the runs of a group: scores in percent, hyperparameters and time."""
     lines = []
     for record in runs:
-        (metric, value), *others = named_scores(record.scores).items()
+        task = task_of(record)
+        (metric, score), *others = named_scores(task, record.scores).items()
         lines.append({
-            "task": task_of(record).title,
+            "task": task.title,
             "run": record.run,
             "seed": record.seed,
-            "score": value,
+            "score": score.value,
             "metric": metric,
-            "other metrics": _in_line(dict(others)),
+            "other metrics": ", ".join(f"{name} {other.text}" for name, other in others),
             "training examples": record.train_rows,
             "lr": record.settings.lr,
             "bs": record.settings.bs,
@@ -136,14 +145,22 @@ def losses_of_runs(runs):
     return losses
 
 
+def published_titles(runs):
+    """Titles of the tasks with published results by the metric that ranks these runs."""
+    metrics = {}
+    for record in runs:
+        of_first_set = next(iter(record.scores.values()))
+        metrics.setdefault(task_of(record).title, set()).add(next(iter(of_first_set)))
+    return [title for title, metric in PUBLISHED_METRICS.items() if metrics.get(title) == {metric}]
+
+
 def compare_with_published(runs):
     """DataFrame in percent: mean, std, median and best of a group by task, then the published results.
 
     The last column averages over the group's tasks, without WNLI, in every line.
     """
-    summary, group = summarize(runs), runs[0].group
-    titles = [title for title in AVERAGED_TITLES if title in summary.index]
-    of_group = summary.loc[titles, "mean std median best".split()].T.rename(lambda name: f"{group} ({name})")
+    titles, group = published_titles(runs), runs[0].group
+    of_group = summarize(runs).loc[titles, "mean std median best".split()].T.rename(lambda name: f"{group} ({name})")
     table = pd.concat([of_group, PUBLISHED[titles]])
     is_std = table.index.str.endswith(("(std)", "standard deviation"))
     return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
@@ -208,7 +225,7 @@ def report(runs):
     if synthetic := synthetic_titles(runs):
         parts += [f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "
                   f"GLUE."]
-    if any(task_of(record).title in AVERAGED_TITLES for record in real):
+    if published_titles(real):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real))]
     return "\n".join(parts)
 
@@ -231,11 +248,12 @@ def without_synthetic(runs):
 def report_checkpoints(runs, groups):
     """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
     averages = compare_checkpoints(runs, groups)
-    weights = {record.settings.pretrained_weights for record in runs if record.group in groups}
+    of_groups = [record for record in runs if record.group in groups]
+    weights = {record.settings.pretrained_weights for record in of_groups}
     parts = [averages.name, as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
-    if averages.name.endswith(", ".join(AVERAGED_TITLES)):
+    if averages.name.endswith(", ".join(AVERAGED_TITLES)) and published_titles(of_groups) == AVERAGED_TITLES:
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
 
@@ -244,7 +262,7 @@ def plot_group(runs):
     """Scores of a group's runs by task, with the majority baseline and, of tables that are not synthetic,
     ELECTRA-Small's.
     """
-    published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)"].drop(synthetic_titles(runs), errors="ignore")
+    published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)", published_titles(without_synthetic(runs))]
     return plot_scores(
         {runs[0].group: scores_by_task(runs)}, published.to_dict(), summarize(runs)["baseline"].dropna().to_dict()
     )

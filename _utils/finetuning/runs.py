@@ -4,8 +4,10 @@ checkpoints/glue/scores.jsonl holds one line for each finished run of every grou
 """
 import json
 import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -87,12 +89,17 @@ class FinishedRun:
 
 
 def parsed(content):
-    """The FinishedRun of a value from a file; None if it is not the record of a run of a task of GLUE, or of a custom
-    task that it describes.
-    """
+    """The FinishedRun of a value from a file; None if it is not the record of a run."""
     with suppress(ValueError):
         run = TypeAdapter(FinishedRun).validate_python(content)
-        return run if run.scores and task_of(run) else None
+        return run if run.scores else None
+
+
+def has_known_task(run):
+    """Whether the task of a FinishedRun is one of GLUE, or a custom task that its record describes."""
+    with suppress(ValueError):
+        return bool(task_of(run))
+    return False
 
 
 def percent(scores):
@@ -159,7 +166,8 @@ class Runs(list):
 def _read(path):
     """The latest record of each run.
 
-    A truncated line is skipped: a killed process leaves one, and its run is not finished.
+    A truncated line is skipped: a killed process leaves one, and its run is not finished. So is a run of an unknown
+    task, with a warning.
     """
     latest, lines = {}, path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     for number, line in enumerate(lines, 1):
@@ -168,11 +176,20 @@ def _read(path):
             content = json.loads(line)
         if isinstance(content, dict) and {"group", "task", "run", "settings"} <= content.keys():
             check_format(content, f"{path}, line {number},", "Move the file to another folder.")
-        if run := parsed(content):
+        run = parsed(content)
+        if run and has_known_task(run):
             latest[run.group, run.task, run.run] = run
+        elif run:
+            _warn(f"Warning: skipped {path}, line {number}: this version does not know the task {run.task!r:.60}.")
         elif content is not None or line[:1] not in ("", "{"):
             raise UserError(f"{path}, line {number} is not a record of a run. Delete that line.")
     return latest.values()
+
+
+@cache
+def _warn(line):
+    """Print a line to stderr once in a process, which reads the file several times."""
+    print(line, file=sys.stderr)
 
 
 def add_run(run):
@@ -234,7 +251,7 @@ def finished_run(checkpoint, path):
         if "settings" in checkpoint["run"]:
             check_format(checkpoint["run"], repr(str(path)))
         run = parsed(checkpoint["run"])
-    if run is None:
+    if run is None or not has_known_task(run):
         raise UserError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
                         f"checkpoints/glue/*.pth.")
     return run

@@ -13,7 +13,8 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
 Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
 positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. If padding changes
 its outputs for tokens (`reads_padding`), no batch is cut to its longest row. Its loss has the arguments of
-Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second under its name.
+Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second under its name,
+which ends with _loss.
 Everything else asks the objective, and never for its name.
 """
 import torch

@@ -169,6 +169,6 @@ def conflicting_keys(c, objective):
     """Keys that the objective of a configuration does not use, or that select another one."""
     unused = [key for key in objective.unused if key in c.overridden]
     others = [other for other in OF_OBJECTIVES[1:] if other is not objective]
-    of_others = [key for other in others for key in other.own_keys if c[key]]
+    of_others = [key for other in others for key in other.own_keys if c[key] != c.known[key].default]
     selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]
     return unused + of_others + selecting

@@ -17,10 +17,10 @@ HUB_GLUE = "nyu-mll/glue"
 
 
 def _task(name, title, texts, labels=(), **fields):
-    """A Task of GLUE. Names in the key `tasks` are those in GLUE_TEST_FILES."""
+    """A Task of GLUE, or another one in its layout. Its name has to be in GLUE_TASKS for the key `tasks`."""
     kind = Regression if fields.get("score_range") else Task
-    files = GLUE_TEST_FILES.get(name, {"test": f"{title}.tsv"})
-    return kind(name, title, texts, labels, test_files=files, **fields)
+    usual = {"test_files": GLUE_TEST_FILES.get(name, {"test": f"{title}.tsv"}), "hub": (HUB_GLUE, name)}
+    return kind(name, title, texts, labels, **usual | fields)
 
 
 _PAIR = ("sentence1", "sentence2")
@@ -128,19 +128,19 @@ def load_task(task, glue_dir=None, splits=None):
 
 def _read_hub(task, split):
     """Table of a split on the hub."""
-    with as_user_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the "
+    dataset, name = task.hub
+    with as_user_error(f"Could not load {task.title} from the hub dataset {dataset} ({{error}}). Check the "
                        "connection and rerun, or set glue_dir=PATH to a GLUE download, or try it without one: "
                        "python finetune.py quickstart=True"):
-        name, split = ("ax", "test") if split == "test_ax" else (task.name, split)
-        on_hub = load_split(HUB_GLUE, name, split)
+        name, split = ("ax", "test") if split == "test_ax" else (name, split)
+        on_hub = load_split(dataset, name, split)
     rows = on_hub.to_pandas().rename("row {}".format)
     if labels := getattr(on_hub.features["label"], "names", None):
         rows["label"] = rows["label"].map(dict(enumerate(labels)))
-    return Table(f"{HUB_GLUE}, {name}, {split}", rows, {})
+    return Table(f"{dataset}, {name}, {split}", rows, {})
 
 
-# Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for
-# STS-B, accuracy otherwise.
+# Published dev results in percent (facts.md#published-results), and their metrics.
 PUBLISHED = pd.DataFrame({
     "ELECTRA-Small++ (Google, median)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7),
     "ELECTRA-Small-OWT (Google, median)": (56.8, 88.3, 87.4, 86.8, 88.3, 78.9, 87.9, 68.5),
@@ -149,6 +149,7 @@ PUBLISHED = pd.DataFrame({
     "ELECTRA-Small-OWT, 17M (lmtuners, median of 5)": (56.3, 88.4, 75.0, 86.1, 89.1, 77.9, 83.0, 67.1),
     "ALECTRA-Small-OWT, 4M (lmtuners, median of 5)": (50.6, 89.1, 86.3, 87.2, 89.1, 78.2, 85.9, 69.6),
 }, "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE".split()).T
+PUBLISHED_METRICS = dict.fromkeys(PUBLISHED, "accuracy") | {"CoLA": "matthews", "STS-B": "spearman"}
 # without WNLI, whose dev set contradicts its training set
 AVERAGED_TITLES = [*PUBLISHED]
 # 14 checkpoints pretrained with different seeds, best of 10 runs by task, averaged over the tasks (electra_pytorch,

@@ -1,9 +1,11 @@
-"""GLUE's tasks by name, and the folder of their files; checked before PyTorch is imported."""
+"""GLUE's tasks by name, the files of a submission, and the folder of their tables; checked before PyTorch is imported.
+"""
 import os
 
 from _utils.errors import UserError
 
-# {name of a task of GLUE: {split of a test set: file of its predictions}}; AX is a test set of MNLI (F38)
+# The submission: {name of a task of GLUE: {split of a test set: file of its predictions}}; AX is a test set of MNLI
+# (F38).
 GLUE_TEST_FILES = {
     "cola": {"test": "CoLA.tsv"},
     "sst2": {"test": "SST-2.tsv"},
@@ -15,6 +17,8 @@ GLUE_TEST_FILES = {
     "rte": {"test": "RTE.tsv"},
     "wnli": {"test": "WNLI.tsv"},
 }
+# Names of all tasks in glue.py. Others than GLUE's, which are not part of the submission, stand at the end.
+GLUE_TASKS = (*GLUE_TEST_FILES,)
 
 
 def check_glue_dir(folder):

@@ -127,11 +127,17 @@ class Head(Part):
 
 
 class Scores(Part):
-    """Classes and their metrics.   baseline: what a constant prediction is called.   functions: {metric: (targets,
-    decisions) -> value}. Google's code computes no F1 (F47).
+    """Classes and their metrics.
+
+    baseline: what a constant prediction is called.   functions: {metric: (targets, decisions) -> value}. Google's code
+    computes no F1 (F47).
+    default_metrics: those of a task that names none.   errors: metrics in the unit of the labels, of which less is
+    better, so they cannot rank runs.
     """
     baseline = "majority"
     functions = {"accuracy": scikit.accuracy_score, "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
+    default_metrics = ("accuracy",)
+    errors = frozenset()
 
     def decide(self, outputs):
         """Predictions from an array or tensor of probabilities: class ids (N,)."""

@@ -8,10 +8,11 @@ import xxhash
 from _utils.errors import UserError, as_user_error
 from _utils.files import write_atomically, write_text_atomically
 from _utils.names import check_file
-from _utils.tasks.glue import GLUE, load_task
+from _utils.tasks.glue import TASKS, load_task
+from _utils.tasks.names import GLUE_TEST_FILES
 from _utils.tasks.tables import write_rows
 
-SUBMISSION = {file: (task, split) for task in GLUE if task.rows for split, file in task.test_files.items()}
+SUBMISSION = {file: (TASKS[name], split) for name, files in GLUE_TEST_FILES.items() for split, file in files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
 

@@ -14,13 +14,13 @@ kind_of_task = dataclass(frozen=True, config=ConfigDict(extra="forbid"))  # the 
 class Task:
     """A task on sentences or pairs, here with a class of each, as most of GLUE's. Another kind names other parts.
 
-    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its texts on the
-    hub.   labels: class names on the hub, by id; () for scores.
+    name: in `tasks`.   title: its folder and its name in tables.   hub: its dataset on the hub and the configuration.
+    texts: columns of its texts on the hub.   labels: class names on the hub, by id; () for scores.
     test_files: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which
     ranks the runs.
     file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each
     if it differs.   headerless: columns of training and dev files that have no header.
-    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits.
+    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits, or ().
     majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is
     not the title.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).
@@ -38,6 +38,7 @@ class Task:
     texts: Annotated[tuple[str, ...], Field(min_length=1)]
     labels: tuple[str, ...] = ()
     test_files: dict[str, str] = field(default_factory=dict, hash=False)
+    hub: tuple[str, ...] = ()
     devs: tuple[str, ...] = ("validation",)
     file_labels: tuple[str, ...] = ()
     file_columns: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
-from _utils.names import HUB_CORPORA, HUB_NOTATION
+from _utils.names import COMPRESSIONS, HUB_CORPORA, HUB_NOTATION
 
 BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
 
@@ -41,9 +41,6 @@ PROSE = Path(__file__).with_name("prose")
 EMBEDDED = {"prose": PROSE / "train.txt.xz", "prose_held_out": PROSE / "held_out.txt.xz"}
 
 
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
-
-
 def find_files(pattern):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
     their paths.
@@ -61,7 +58,8 @@ def find_files(pattern):
                     f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
         raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
-                        "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
+                        "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also "
+                        f"{', '.join(COMPRESSIONS)}). "
                         f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}, and those on the hub, "
                         f"{HUB_NOTATION}.")
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
@@ -104,7 +102,8 @@ def format_of(path):
     None for others.
     """
     name = os.path.basename(path).lower()
-    match = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", name)
+    compressed = "|".join(map(re.escape, COMPRESSIONS))
+    match = re.fullmatch(rf"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)({compressed})?", name)
     return match and (match[2] or match[3])
 
 
@@ -133,7 +132,7 @@ def read_file(path, encoding, documents):
 def _open(path):
     """A binary file, decompressed."""
     suffix = os.path.splitext(path)[1].lower()
-    return lzma.open(path) if suffix == ".xz" else pyarrow.input_stream(path, compression=_COMPRESSIONS.get(suffix))
+    return lzma.open(path) if suffix == ".xz" else pyarrow.input_stream(path, compression=COMPRESSIONS.get(suffix))
 
 
 def invalid_line(path, encoding):

@@ -35,7 +35,7 @@ from _utils.text.readers import (
 )
 from _utils.text.streams import StreamedParts
 
-_READING_VERSION = 2  # increase when the readers yield other documents for the same files
+_READING_VERSION = 2  # increase it if the same files then give other documents
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ def roles_in(tokens):
     return {role: names[0] for role, names in present.items() if names}
 
 
-def check_special_tokens(roles, name):
-    """UserError if a vocabulary has no token for a role that ELECTRA needs."""
+def check_special_tokens(roles, name, advice="add a line for each"):
+    """UserError if a vocabulary has no token for a role that ELECTRA needs. advice: what to do, for the message."""
     if missing := [names[0] for role, names in ROLES.items() if role not in roles]:
         raise UserError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
-                        "or <pad> <unk> <s> </s> <mask>: add a line for each, or train a vocabulary with vocab=30522.")
+                        f"or <pad> <unk> <s> </s> <mask>: {advice}, or train a vocabulary with vocab=30522.")
 
 
 def complete_special_tokens(hf_tokenizer):

@@ -159,8 +159,10 @@ _DESCRIPTIONS = {
 
 def described(metrics):
     """["generator loss 6.21 nats", "AUC 0.712" ...], the most important ones first. Losses are means over tokens."""
-    shown = {name: "-" if metrics[name] is None else f"{metrics[name]:#.3g}" for name in _DESCRIPTIONS.keys() & metrics}
-    texts = [text.format(shown[name]) for name, text in _DESCRIPTIONS.items() if name in shown]
+    others = [name for name in metrics if name.endswith("_loss") and name not in _DESCRIPTIONS]  # of an objective
+    descriptions = _DESCRIPTIONS | {name: name.replace("_", " ") + " {}" for name in others}
+    shown = {name: "-" if metrics[name] is None else f"{metrics[name]:#.3g}" for name in descriptions.keys() & metrics}
+    texts = [text.format(shown[name]) for name, text in descriptions.items() if name in shown]
     has_generator_only = all(name.startswith("gen_") for name in shown)
     return [text.removeprefix("generator ") for text in texts] if has_generator_only else texts
 

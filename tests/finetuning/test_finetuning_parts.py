@@ -1,17 +1,19 @@
 """The parts of finetuning: output layer, optimizer, schedule and batches."""
 import copy
+from dataclasses import fields
 
 import pytest
 import torch
 
 import finetune
-from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.model import KeepBest
 from _utils.finetuning.preparation import for_checkpoint, settings_of
 from _utils.finetuning.runs import score_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import encode_task
+from _utils.tasks.settings import Settings
 from _utils.training import set_seed
 
 
@@ -63,6 +65,27 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
     for step, rates in enumerate(seen):
         share = (1 - step / 12) * min(1, step)
         assert rates == pytest.approx([lr * share for lr in finetune.get_layer_lrs(1e-3, .8, 2) for _ in range(2)])
+
+
+# Keys that choose what is trained, where and how often. What they change of a result is recorded as something else: the
+# tables, the pretrained weights, the seed and the hyperparameters of a run.
+NO_SETTINGS = set("quickstart pretrained_checkpoint tasks glue_dir wsc_dir start end seeds group_name do_finetune "
+                  "th_run majority_for_missing task_overrides device num_workers logger".split())
+
+
+def test_a_key_that_changes_the_result_is_part_of_the_settings_of_a_run():
+    settings = {field.name for field in fields(Settings)}
+    assert FINETUNE_KEYS.keys() - settings == NO_SETTINGS
+
+
+def test_the_settings_of_a_run_have_the_values_of_the_configuration(parts):
+    c = {"weight_decay": .1, "adam_bias_correction": True, "xavier_reinited_outlayer": False, "freeze": True,
+         "schedule": "one_cycle", "original_lr_layer_decays": False, "keep": "best", "max_length": 64,
+         "pooling": "mean", "window_stride": 16, "double_unordered": False, "precision": "bf16",
+         "start_from_mnli": "other"}
+    _, _, settings = parts(*(f"{key}={value}" for key, value in c.items()))
+    assert {key: getattr(settings, key) for key in c} == c
+    assert FINETUNE_KEYS.keys() - NO_SETTINGS - c.keys() == {"size", "wsc_trick"}  # size: of the fixture
 
 
 def test_the_best_epoch_is_the_one_with_the_best_score_and_its_weights_are_restored(parts):

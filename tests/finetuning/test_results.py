@@ -1,16 +1,22 @@
 """Summaries of the table of runs."""
+import json
+
 import numpy as np
 import pytest
 from tiny_finetuning import table_row
 
 from _utils.commands.glue import glue_results
+from _utils.custom.regression import CustomRegression
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,
+    compare_with_published,
+    format_scores,
     report,
     summarize,
+    table_of_runs,
 )
-from _utils.finetuning.runs import Runs, add_run
+from _utils.finetuning.runs import SCORES, Runs, add_run
 from _utils.tasks.glue import TASKS
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
@@ -47,6 +53,32 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs(task, outpu
     found = runs(row(task, 0, 0.).with_evaluations({"validation": TASKS[task].scores.evaluate(outputs, labels)}))
     assert summarize(found)["baseline"].tolist() == [pytest.approx(baseline)]
     assert ("warning" in report(found)) == is_constant
+
+
+def test_errors_are_in_the_unit_of_the_labels_and_other_metrics_in_percent():
+    task = CustomRegression("prices", "prices", ("text",), metrics=("r2", "rmse"))
+    scores, baselines = {"validation": {"r2": .5, "rmse": .00123}}, {"validation": {"r2": 0., "rmse": .00456}}
+    record = table_row("prices", settings={"own_task": task.as_data()}, scores=scores, baselines=baselines)
+    assert format_scores(record) == "r2 50.00 (constant 0.00), rmse 0.00123 (constant 0.00456)"
+    [line] = table_of_runs([record]).to_dict("records")
+    assert (line["metric"], line["score"], line["other metrics"]) == ("r2", 50., "rmse 0.00123")
+
+
+def test_scores_are_compared_with_published_ones_of_the_same_metric():
+    by_accuracy = row("cola", 0, 70., scores={"validation": {"accuracy": .7}})
+    table = compare_with_published(runs(by_accuracy, row("rte", 0, 60.), group="g"))
+    assert list(table.columns) == ["RTE", "mean of 1"] and "Comparison" not in report(runs(by_accuracy))
+
+
+def test_a_run_of_an_unknown_task_is_skipped_with_a_warning(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for record in (table_row("tenth"), row("rte", 0, 50.)):
+        add_run(record)
+    assert [record.task for record in Runs()] == [record.task for record in Runs()] == ["rte"]
+    assert capsys.readouterr().err.count("line 1: this version does not know the task 'tenth'") == 1
+    SCORES.write_text(SCORES.read_text() + json.dumps({"task": "rte"}) + "\n")
+    with pytest.raises(UserError, match="line 3"):
+        Runs()
 
 
 @pytest.mark.plots

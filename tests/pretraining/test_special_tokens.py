@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from tiny_pretraining import metrics, run
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
+from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
 import finetune
@@ -15,6 +16,7 @@ from _utils.custom.question_files import read_questions
 from _utils.custom.question_rows import QuestionRows
 from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
+from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
 from _utils.text import load_tokenizer
@@ -86,6 +88,17 @@ def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, 
     encoding = encoded(tokenizer, *PAIR)
     assert encoding.ids[0] == tokenizer.cls_token_id and encoding.ids.count(tokenizer.sep_token_id) >= 2
     assert None not in (tokenizer.pad_token, tokenizer.mask_token)
+
+
+def test_roles_of_tokens_with_other_names_are_read_from_the_file_beside_the_tokenizer(tmp_path):
+    path, names = tmp_path / "tokenizer.json", "<none> <what> <start> <end> <gap>".split()
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*names, "words"])}, unk_token="<what>"))
+    tokenizer.save(str(path))
+    with pytest.raises(UserError, match="tokenizer_config.json"):
+        load_tokenizer(str(path))
+    roles = dict(zip("pad_token unk_token cls_token sep_token mask_token".split(), names))
+    path.with_name("tokenizer_config.json").write_text(json.dumps(roles))
+    assert load_tokenizer(str(path))("words")["input_ids"] == [2, 5, 3]
 
 
 @pytest.mark.parametrize("is_file", [True, False])

@@ -19,7 +19,7 @@ from hub_repositories import (
 )
 
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.tasks.glue import TASKS
+from _utils.tasks.names import GLUE_TEST_FILES
 
 SHARD = "train-00001-of-00003.parquet"
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]
@@ -160,4 +160,21 @@ def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, f
     with zipfile.ZipFile(machine.folder / "test_outputs/hub.zip") as archive:
         assert len(archive.namelist()) == 11
     (machine.folder / "same.py").write_text(SAME)
-    assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *TASKS))
+    assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *GLUE_TEST_FILES))
+
+
+TENTH = """
+from _utils.tasks.glue import load_task
+from _utils.tasks.task import Task
+hub = "someone/tenth", "default"
+task = Task("tenth", "Tenth", ("text",), ("no", "yes"), test_files={"test": "Tenth.tsv"}, hub=hub)
+print([rows["label"][:] for rows in load_task(task).splits.values()])
+"""
+
+
+def test_a_task_in_the_layout_of_glue_has_a_dataset_of_its_own(machine):
+    files = {f"{split}.parquet": parquet({"text": ["a text"], "label": [label]})
+             for split, label in (("train", "yes"), ("validation", "no"), ("test", ""))}
+    machine.hub.commit("datasets/someone/tenth", files)
+    (machine.folder / "tenth.py").write_text(TENTH)
+    assert assert_succeeds(machine.run(str(machine.folder / "tenth.py"))).stdout.endswith("[[1], [0], [-1]]\n")

@@ -190,6 +190,18 @@ def test_a_run_of_another_version_is_refused(workplace):
     assert not Path("exported").exists()
 
 
+def test_a_key_that_is_newer_than_the_run_had_its_default(workplace):
+    run("steps=4", "stop_at=2")
+    path = FOLDER / "mini_5/resume.pth"
+    checkpoint = load_checkpoint(path)
+    del checkpoint["config"]["lr_decay_power"]
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(UserError, match="lr_decay_power=1.0; now lr_decay_power=2.0.*resume=False"):
+        run("steps=4", "lr_decay_power=2")
+    run("steps=4")
+    assert rows()[-1]["step"] == 4
+
+
 def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):
     run("steps=4", "stop_at=1")
     run("steps=4", "stop_at=2")

@@ -62,5 +62,9 @@ def test_a_masked_language_model_alone_is_not_called_a_generator():
     assert described(of_mlm)[0] == "loss 3.21 nats"
 
 
+def test_the_second_term_of_another_loss_is_shown_by_its_name():
+    assert described({"gen_loss": 3.214, "gen_accuracy": .41, "rank_loss": .5})[-1] == "rank loss 0.500"
+
+
 def test_counted():
     assert (counted(1, "epoch"), counted(1., "epoch"), counted(.5, "epoch")) == ("1 epoch", "1 epoch", "0.5 epochs")

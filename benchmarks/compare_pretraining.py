@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 
+import _utils.custom.source  # noqa: F401  runs of custom tasks
 from _utils.errors import UserError
 from _utils.files import check_output
 from _utils.finetuning.runs import SCORES, Runs

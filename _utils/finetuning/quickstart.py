@@ -46,7 +46,7 @@ def quickstart(c, run):
     table = pd.DataFrame(table)
     runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
     rows = f"at most {ROWS['n_train']} training rows"
-    print(f"\nAccuracy, for the last two tables macro F1, in percent ({runs}; {rows})")
+    print(f"\nMacro F1 in percent ({runs}; {rows})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     if processes.is_main:

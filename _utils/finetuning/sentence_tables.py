@@ -6,22 +6,20 @@ from what was changed. Training and dev rows are from different documents.
 import random
 from pathlib import Path
 
-import pandas as pd
-
 from _utils.files import write_text_atomically
 from _utils.text.damage import is_long, plain_words, put_in_foreign_word, swap_neighbours
 
 
-def word_order(words, rng, others):
-    """(text, label), half of them with two neighbouring words swapped; None for a sentence without such words."""
-    damaged, label = swap_neighbours(words, rng), rng.choice(["right", "wrong"])
-    return damaged and (" ".join(words if label == "right" else damaged) + " .", label)
+def swapped_words(words, rng, others):
+    """(words, tags) with two neighbouring words swapped, whose tag is WRONG; None for a sentence without such words."""
+    damaged = swap_neighbours(words, rng)
+    return damaged and (damaged, _tags(words, damaged))
 
 
 def foreign_word(words, rng, others):
     """(words, tags) with one word of another sentence, whose tag is WRONG; None for a sentence without a long word."""
     damaged = put_in_foreign_word(words, others, rng)
-    return damaged and (damaged, ["NONE" if now == was else "WRONG" for now, was in zip(damaged, words)])
+    return damaged and (damaged, _tags(words, damaged))
 
 
 def commas(words, rng, others):
@@ -31,8 +29,12 @@ def commas(words, rng, others):
     return [word.rstrip(",") for word in words], ["COMMA" if word.endswith(",") else "NONE" for word in words]
 
 
-# Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which words.
-CLASSIFIED, TAGGED = (word_order,), (foreign_word, commas)
+def _tags(words, damaged):
+    return ["NONE" if now == was else "WRONG" for now, was in zip(damaged, words)]
+
+
+# Functions (words, rng, long words of other sentences) -> row, or None.
+TABLES = swapped_words, foreign_word, commas
 
 
 def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
@@ -44,15 +46,13 @@ def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
     dev = documents[2::3]
     train = [document for i, document in enumerate(documents) if i % 3 < 2]
     parts = {"train": (sum(train, []), n_train), "dev": (sum(dev, []), n_dev)}
-    formats = {**dict.fromkeys(CLASSIFIED, (_csv, "csv", {"text": "text", "label": "label"})),
-               **dict.fromkeys(TAGGED, (_conll, "txt", {"metrics": "macro_f1"}))}
     tasks = []
-    for make, (content, suffix, keys) in formats.items():
-        task = {"name": make.__name__, **keys}
+    for make in TABLES:
+        task = {"name": make.__name__, "metrics": "macro_f1"}
         for split, (sentences, n) in parts.items():
-            task[split] = str(Path(folder, f"{make.__name__}_{split}.{suffix}"))
+            task[split] = str(Path(folder, f"{make.__name__}_{split}.txt"))
             rows = _rows(make, sentences, n, random.Random(f"{make.__name__} {split}"))
-            write_text_atomically(Path(task[split]), content(rows))
+            write_text_atomically(Path(task[split]), _conll(rows))
         tasks.append(task)
     return tasks
 
@@ -62,10 +62,6 @@ def _rows(make, sentences, n, rng):
     others = [word for words in sentences for word in words if is_long(word)]
     rows = (make(words, rng, others) for words in rng.sample(sentences, len(sentences)))
     return [row for row, _ in zip(filter(None, rows), range(n))]
-
-
-def _csv(rows):
-    return pd.DataFrame(rows, columns=["text", "label"]).to_csv(index=False)
 
 
 def _conll(rows):

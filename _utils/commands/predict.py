@@ -25,11 +25,11 @@ def predict(
     """
     model = importlib.import_module("finetune").load(checkpoint)  # the networks are defined there
     task = model.task
-    assert task.reading.text  # UserError if a file of texts is not enough
+    content = task.reading.text  # UserError if the task reads other files
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
-        wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
+        wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else f"{content.accepted}, without tabs"
         raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "
                         f"{task.title}, each line needs {wanted}; in a CSV file, quote cells that contain the "
                         "delimiter.")

@@ -98,8 +98,8 @@ class Parser(argparse.ArgumentParser):
 
 def program():
     """How the commands were called: as the installed program, or as a module."""
-    name = Path(sys.argv[0]).name
-    return "python -m _utils" if name == "__main__.py" else name
+    installed = "electra-replication"  # as in pyproject.toml
+    return installed if Path(sys.argv[0]).stem == installed else "python -m _utils"
 
 
 def main(arguments):

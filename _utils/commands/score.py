@@ -36,7 +36,7 @@ def score(
     table = read_texts(file, text, group)
     scorer = load(checkpoint, part, device)
     found = scorer.score(table["text"])
-    columns = {"score": [f"{one.score:.4f}" for one in found], "tokens": [len(one.tokens) for one in found]}
+    columns = {"score": [f"{one.score:.6f}" for one in found], "tokens": [len(one.tokens) for one in found]}
     if group:
         by_group = pd.Series([one.score for one in found]).groupby(table["group"].to_numpy())
         columns |= {"group": table["group"], "rank": by_group.rank(method="min", ascending=False).astype(int)}

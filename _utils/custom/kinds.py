@@ -64,7 +64,7 @@ def kind_of(tables, definition):
         return "tagging", ""
     table = tables["train"]
     _check_for_questions(table)
-    _, columns = Classification.Loading(Classification, definition).columns(tables)
+    texts, columns = Classification.Loading(Classification, definition).columns(tables)
     if len(columns) > 1:
         raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
                         "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
@@ -79,6 +79,8 @@ def kind_of(tables, definition):
     refuse(is_local & ((is_local | numbers.notna()).mean() > .9),
            "may be numbers with a decimal comma or with separators of thousands",
            "'regression' (which reads decimal commas), 'classification', or 'multilabel' (with 'separator': ',')")
+    refuse(_are_as_long(table.rows.loc[labels.index, texts[0]], strings), "have as many words as their texts",
+           "'tagging' if they are tags, or to 'classification'")
     has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)
     if not has_fraction.any():
         refuse(strings.str.contains(separator, regex=False), f"contain {separator!r}",
@@ -98,6 +100,13 @@ def _check_for_questions(table):
     if _QUESTIONS.search(str([dict.fromkeys(table.rows), *nested])):
         raise UserError(f"{table.source}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' "
                         "of the task, and leave 'text' and 'label' out.")
+
+
+def _are_as_long(texts, labels):
+    """Whether each label, a string, has as many words as its text, of several words; False for all if few have."""
+    n_words = texts.map(lambda text: len(text.split()) if isinstance(text, str) else 0)
+    are_as_long = (labels.str.split().str.len() == n_words) & (n_words > 1)
+    return are_as_long & (are_as_long.mean() > .9)
 
 
 def _check_rows(table):

@@ -108,7 +108,8 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
-    write_text_atomically(Path(f"{folder}.json"), json.dumps(record, indent=1) + "\n")
+    if record or known:
+        write_text_atomically(Path(f"{folder}.json"), json.dumps(record, indent=1) + "\n")
     if not SUBMISSION.keys() & (known | record).keys():  # only custom tasks
         return None
     try:

@@ -51,6 +51,9 @@ def test_labels_that_may_be_of_another_kind_are_asked_for(labels, kind):
     place = 1 if len(set(map(str, labels))) == 1 else len(labels)
     with pytest.raises(UserError, match=rf"line {place}\b.*'kind'.*{kind}"):
         loaded()
+    write("a.csv", "text,label\n" + "Anna left,B-PER O\nshe left,O O\n" * 9)
+    with pytest.raises(UserError, match="line 2.*'kind' to 'tagging'"):
+        loaded("a.csv")
 
 
 def test_a_text_with_quoted_keys_of_questions_is_a_text():

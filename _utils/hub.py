@@ -60,6 +60,22 @@ def hub_errors(source, path, advice):
         raise UserError(_problem(error, source, path, advice)) from error
 
 
+@contextlib.contextmanager
+def names_what_exists(where, notation):
+    """Context manager that turns errors of `datasets` about a configuration or split, which list those that exist, into
+    a UserError. Within `hub_errors`.
+
+    where: the beginning of the message, with the value of the user.   notation: of such values.
+    """
+    try:
+        yield
+    except (ValueError, AssertionError) as error:
+        if isinstance(error, pyarrow.ArrowException):  # an unreadable file
+            raise
+        message = " ".join(str(error).partition("Example of usage")[0].split())
+        raise UserError(f"{where} {message:.600} Use the notation {notation}.") from error
+
+
 def _problem(error, source, path, advice):
     """The message for an error of the hub libraries."""
     causes = [error]

@@ -29,12 +29,17 @@ HUB_CORPORA = {
 HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or left out at the end
 # Endings of compressed files of text, and their names in pyarrow, which does not read .xz.
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
-_HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet)(\.\w+)?$)\w[\w.-]*"
+HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet)(\.\w+)?$)\w[\w.-]*"
 
 
 def without_parts(source):
     """The name or id at the beginning of an entry of `datas`."""
     return source.partition(":")[0]
+
+
+def hub_parts(source):
+    """[id, parts ...] of a source in HUB_NOTATION, without the colons between them; a slice keeps its own."""
+    return re.split(r":(?![^\[]*\])", source)
 
 
 def hub_text(source):
@@ -44,9 +49,9 @@ def hub_text(source):
     Raises UserError for more parts.
     """
     name = without_parts(source)
-    if name not in HUB_CORPORA and (os.path.exists(source) or not re.fullmatch(_HUB_ID, name)):
+    if name not in HUB_CORPORA and (os.path.exists(source) or not re.fullmatch(HUB_ID, name)):
         return None
-    _, *parts = re.split(r":(?![^\[]*\])", source)  # not at the colon of a slice
+    _, *parts = hub_parts(source)
     if len(parts) > 3:
         raise UserError(f"Invalid value for datas: {source!r}. Use the notation {HUB_NOTATION}, of which parts may be "
                         "empty, or left out at the end.")

@@ -16,8 +16,7 @@ def linear_warmup_and_decay(
     pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
     The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
     """
-    step = round(pct * total_steps)
-    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
+    step, warmup = _in_steps(pct, total_steps, warmup_steps, warmup_pct)
     decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
     return decayed * min(1., step / warmup) if warmup else decayed
 
@@ -32,13 +31,18 @@ def linear_warmup_and_then_decay(
     decay_power: float = 1.,
 ) -> float:
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
-    step = round(pct * total_steps)
-    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
+    step, warmup = _in_steps(pct, total_steps, warmup_steps, warmup_pct)
     if step < warmup:
         return lr_max * (step / warmup)
     rest = total_steps - warmup
     done = (step - warmup) / rest if rest else 1.
     return (lr_max - end_lr) * (1 - done) ** decay_power + end_lr
+
+
+def _in_steps(pct, total_steps, warmup_steps, warmup_pct):
+    """(steps done, steps of the warmup); arguments as in `linear_warmup_and_decay`."""
+    warmup = int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
+    return round(pct * total_steps), warmup
 
 
 def _linear(function, lr, steps, warmup_steps, decay_power):

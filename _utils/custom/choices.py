@@ -77,9 +77,6 @@ class ChoiceLoading(Loading):
     def label_notices(self, task, labelled):
         return []
 
-    def baseline(self, task, splits):
-        return None
-
 
 class ChoiceReading(ClassReading):
     """One or two texts, and the choices."""

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Positive, Text, accepted, list_of, number
-from _utils.names import check_file
+from _utils.names import HUB_ID, check_file, hub_parts
 from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES
 
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
@@ -27,7 +27,7 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON 
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 # Types of values.
 _IS_FILE = re.compile(rf"(?i).*({'|'.join(map(re.escape, _SUFFIXES))})")
-_HUB_TABLE = re.compile(r"(?P<path>\w[\w.-]*/\w[\w.-]*)(:(?P<config>[^:]*))?(:(?P<split>[^\[:]+(\[.*\])?))?")
+HUB_TABLE_NOTATION = "owner/name:configuration:split"  # parts may be empty, or left out at the end
 _SPLIT = re.compile(r"\w+(\[.*\])?")
 
 
@@ -39,9 +39,14 @@ class HubTable(NamedTuple):
 
 
 def hub_table(source):
-    """The HubTable of a source of rows in the notation owner/name:configuration:split; None for another source."""
-    match = None if not isinstance(source, str) or _IS_FILE.fullmatch(source) else _HUB_TABLE.fullmatch(source)
-    return HubTable(match["path"], match["config"] or None, match["split"] or "train") if match else None
+    """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for another source."""
+    if not isinstance(source, str) or _IS_FILE.fullmatch(source):
+        return None
+    path, *parts = hub_parts(source)
+    if not re.fullmatch(HUB_ID, path) or len(parts) > 2:
+        return None
+    config, split = [*parts, "", ""][:2]
+    return HubTable(path, config or None, split or "train")
 
 
 def split_on_hub(table, split):
@@ -49,11 +54,10 @@ def split_on_hub(table, split):
     return f"{table.path}:{table.config or ''}:{split}" if _SPLIT.fullmatch(split) else split
 
 
-_WHERE = f"a file that ends with {', '.join(_SUFFIXES)}, or a dataset of the hub, owner/name:configuration:split"
-_File = Annotated[str, Predicate(lambda source: _IS_FILE.fullmatch(source) or hub_table(source)),
-                  Field(description=_WHERE)]
-_FileOrSplit = Annotated[str, Predicate(lambda source: _IS_FILE.fullmatch(source) or hub_table(source)
-                                        or _SPLIT.fullmatch(source)),
+_WHERE = f"a file that ends with {', '.join(_SUFFIXES)}, or a dataset of the hub, {HUB_TABLE_NOTATION}"
+_is_table = lambda source: _IS_FILE.fullmatch(source) or hub_table(source)
+_File = Annotated[str, Predicate(_is_table), Field(description=_WHERE)]
+_FileOrSplit = Annotated[str, Predicate(lambda source: _is_table(source) or _SPLIT.fullmatch(source)),
                          Field(description=f"{_WHERE}, or a split of the dataset of 'train'")]
 _Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, description=(
     "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]

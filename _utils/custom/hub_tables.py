@@ -1,22 +1,19 @@
 """Tables of custom tasks on the Hugging Face hub."""
+import contextlib
+
 import datasets
 
-from _utils.custom.definition import hub_table, split_on_hub
-from _utils.errors import UserError
-from _utils.hub import hub_errors, load_split
+from _utils.custom.definition import HUB_TABLE_NOTATION, hub_table, split_on_hub
+from _utils.hub import hub_errors, load_split, names_what_exists
 
 _DEV_SPLITS = "validation", "dev"
 
 
 def load_rows(source):
-    """The datasets.Dataset of a table on the hub, in the notation of `definition.hub_table`."""
+    """The datasets.Dataset of a table on the hub, in HUB_TABLE_NOTATION."""
     table = hub_table(source)
     with _loading(source, table):
-        try:
-            return load_split(table.path, table.config, table.split)
-        except ValueError as error:  # it lists the configurations, or the splits
-            message = " ".join(str(error).partition("Example of usage")[0].split())
-            raise UserError(f"{source}: {message:.600} Use the notation owner/name:configuration:split.") from error
+        return load_split(table.path, table.config, table.split)
 
 
 def with_hub_splits(definition):
@@ -46,6 +43,10 @@ def _is_labelled(rows):
     return all({*rows[name]} != {-1} for name in classes)
 
 
+@contextlib.contextmanager
 def _loading(source, table):
-    return hub_errors(repr(source), table.path, "Check the connection, and rerun the same command: what was downloaded "
-                                                "is kept. Or set the keys of the task to files.")
+    """Context manager for calls to the hub libraries. source: as the user named the HubTable."""
+    advice = ("Check the connection, and rerun the same command: what was downloaded is kept. Or set the keys of the "
+              "task to files.")
+    with hub_errors(repr(source), table.path, advice), names_what_exists(f"{source!r}:", HUB_TABLE_NOTATION):
+        yield

@@ -28,11 +28,12 @@ class Loading:
     kind: the CustomTask class.   definition: from `complete_custom_task`.   reason: for the kind, if it is not given.
     notices: messages, which the steps append.
     unused: keys of the dictionary that do not apply.   has_label_columns: whether each label may have a column of 1 or
-    0.   empty_is_label: whether an empty list is a label.
+    0.   empty_is_label: whether an empty list is a label.   has_word_baseline: whether texts have a class each.
     """
     unused = ()
     has_label_columns = False
     empty_is_label = False
+    has_word_baseline = False
     read_file = staticmethod(read_table)
 
     def __init__(self, kind, definition, reason=""):
@@ -71,7 +72,8 @@ class Loading:
         labelled = {split: rows for split, rows in splits.items() if split != "test" or test_task}
         notices = [*self.notices, *of_test, *shared_texts(labelled, task), *self.label_notices(task, labelled)]
         described = f"{self.kind.kind}{self.reason}, {self.describe(task)}"
-        return TaskData(task, splits, {}, [described, *notices], test_task, self.baseline(task, splits))
+        baseline = partial(word_scores, task, splits) if self.has_word_baseline else None
+        return TaskData(task, splits, {}, [described, *notices], test_task, baseline)
 
     def columns(self, tables):
         """(columns of the texts, columns of the labels); UserError if the files lack a column that they need."""
@@ -246,10 +248,6 @@ class Loading:
     def label_notices(self, task, labelled):
         """Messages about the labels of {split: Dataset}."""
         return label_counts(labelled, task.labels)
-
-    def baseline(self, task, splits):
-        """`TaskData.baseline`: a classifier on words. splits: {split: Dataset}."""
-        return partial(word_scores, task, splits)
 
 
 def labels_by_split(tables, column):

@@ -58,9 +58,6 @@ class MultiLabelLoading(Loading):
         threshold = "chosen on the dev set" if task.threshold == "best" else task.threshold
         return f"{super().describe(task)}; threshold {threshold}"
 
-    def baseline(self, task, splits):
-        return None
-
 
 class MultiLabelReading(ClassReading):
     """Texts and lists of labels."""

@@ -53,9 +53,6 @@ class ScaledLoading(Loading):
         few = f"warning: a dev set of {n} rows is small: its scores say little. Add rows, or set 'dev'."
         return [few] if n < MIN_ROWS else []
 
-    def baseline(self, task, splits):
-        return None
-
 
 class ScaledLoss(nn.Module):
     """The mean over the batch of the squared error of standardized scores. scale: (mean, standard deviation)."""

@@ -99,9 +99,6 @@ class TagLoading(Loading):
         has_entities = "entity_f1" in self.applicable_metrics(task.labels)
         return "" if has_entities else " (entity_f1 needs tags such as B-PER, I-PER and O)"
 
-    def baseline(self, task, splits):
-        return None
-
 
 class TagReading(ClassReading):
     """Text and label of a row are lists with an item for each word."""

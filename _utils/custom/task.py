@@ -31,6 +31,11 @@ class CustomTask(Task):
         return fields | {"kind": self.kind}
 
 
+class ClassLoading(Loading):
+    """Texts with a class each."""
+    has_word_baseline = True
+
+
 class ClassReading(Reading):
     """Texts and classes, whose numbers may be written with a fraction, as by pandas."""
 
@@ -91,6 +96,7 @@ class Classification(CustomTask):
     class_weights: of the labels in the loss; (): all equal.   positive: the label whose F1 the metric f1 is; None: the
     second one.
     """
+    Loading: ClassVar[type] = ClassLoading
     Reading: ClassVar[type] = ClassReading
     Head: ClassVar[type] = ClassHead
     Scores: ClassVar[type] = ClassScores

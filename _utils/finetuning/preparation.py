@@ -81,7 +81,9 @@ def settings_of(task, splits, values, c, pretrained):
 
     splits: {name: Dataset} of the task.   values: its hyperparameters.
     """
-    keys = [*CONFIGURED_SETTINGS, *task.head.keys, *["double_unordered"] * task.unordered]
+    keys = [*CONFIGURED_SETTINGS, *task.head.keys]
+    if task.unordered:
+        keys.append("double_unordered")
     return Settings(
         **values,
         **{key: c[key] for key in keys},

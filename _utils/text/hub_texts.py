@@ -3,11 +3,10 @@ import os
 import re
 
 import datasets
-import pyarrow
 
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.hub import hub_errors, load_split, newest_commit, open_stream
+from _utils.hub import hub_errors, load_split, names_what_exists, newest_commit, open_stream
 from _utils.names import HUB_CORPORA, HUB_NOTATION, without_parts
 
 
@@ -45,15 +44,9 @@ def check_hub_text(source, text, commit, is_streamed):
         raise UserError(f"Invalid value for datas: {source!r}. A slice cannot be streamed. Leave out the slice and set "
                         "stream to a number of documents, or leave out stream.")
     with loading(source, text.path):
-        try:
+        with names_what_exists(f"Invalid value for datas: {source!r}.", HUB_NOTATION):
             datasets.ReadInstruction.from_spec(text.split)
             streams = [open_stream(text.path, text.config, name, commit) for name in names]
-        except (ValueError, AssertionError) as error:  # these list what exists
-            if isinstance(error, pyarrow.ArrowException):
-                raise
-            message = " ".join(str(error).partition("Example of usage")[0].split())
-            raise UserError(f"Invalid value for datas: {source!r}. {message:.600} Use the notation "
-                            f"{HUB_NOTATION}.") from error
         features = streams[0].features
         if features is None:  # neither described nor in the format of the files
             example = next(iter(streams[0]), {})

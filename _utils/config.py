@@ -7,7 +7,6 @@ import contextlib
 import copy
 import difflib
 import importlib.util
-import os
 import secrets
 import sys
 import textwrap
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from _utils.errors import UserError, as_user_error
+from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import find_checkpoint, hub_text, is_vocab_file, without_parts
@@ -167,7 +166,7 @@ def complete(config):
     if config.steps:
         config = with_schedule(config, config.steps)
     config = config.with_defaults(objective.defaults(config))
-    if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
+    if n_processes() == 1:  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config, objective)
     return config

@@ -115,3 +115,9 @@ def print_user_errors():
 def is_first_process():
     """Whether this is the only process on this machine, or the first that a launcher started."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def n_processes():
+    """The number of processes that a launcher started together. Job schedulers may set WORLD_SIZE alone."""
+    is_launched = {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys()
+    return int(os.environ["WORLD_SIZE"]) if is_launched else 1

@@ -229,10 +229,11 @@ class Stopwatch:
 @contextlib.contextmanager
 def timed_parts(watch, learn):
     """Context manager: the watch takes a lap at each part of the learner's steps, from masking to the optimizer."""
-    hooks = [network.register_forward_pre_hook(lambda *_, before=before: watch.lap(before))
-             for network, before in ((learn.model.generator, "masking"), (learn.model.discriminator, "sampling"))]
-    hooks += [network.register_forward_hook(lambda *_, part=part: watch.lap(part))
-              for network, part in ((learn.model.generator, "generator"), (learn.model.discriminator, "discriminator"))]
+    hooks = []
+    for part, before in (("generator", "masking"), ("discriminator", "sampling")):
+        if network := getattr(learn.model, part, None):  # a masked language model alone has no discriminator
+            hooks.append(network.register_forward_pre_hook(lambda *_, before=before: watch.lap(before)))
+            hooks.append(network.register_forward_hook(lambda *_, part=part: watch.lap(part)))
     add, update = learn.gradients.add, learn.update
 
     def timed(before, function, part, *args):

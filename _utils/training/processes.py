@@ -9,7 +9,7 @@ from functools import cache
 import torch
 import torch.distributed
 
-from _utils.errors import UserError
+from _utils.errors import UserError, n_processes
 
 
 class Processes:
@@ -19,7 +19,7 @@ class Processes:
     """
 
     def __init__(self, device=None):
-        self.n = int(os.environ.get("WORLD_SIZE", 1))
+        self.n = n_processes()
         self.index = int(os.environ["RANK"]) if self.n > 1 else 0
         self.is_main = self.index == 0
         if self.n > 1:

@@ -197,6 +197,13 @@ def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
     assert [(task, run) for task, run, *_ in scores_of("g")] == [("cola", 1)]
 
 
+def test_a_number_of_processes_without_a_rank_is_not_that_of_a_launcher(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    processes = Processes("cpu")
+    assert (processes.n, processes.index, processes.is_main) == (1, 0, True)
+
+
 def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, scripts):
     done = scripts.run("pretrain.py", [*SETTINGS, "bs=2", "micro_batch=1", "steps=2"], workplace, processes=3)
     assert done.returncode and "bs: 2" in done.stderr

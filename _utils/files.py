@@ -39,6 +39,13 @@ def write_text_atomically(path, text):
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+def recorded(path, compute):
+    """The text in the file `path`. If it does not exist, it is created with the text that `compute()` returns."""
+    if not path.exists():
+        write_text_atomically(path, compute())
+    return path.read_text(encoding="utf-8")
+
+
 def unfinished_name(path):
     """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
     processes.

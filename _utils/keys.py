@@ -1,4 +1,5 @@
 """The keys of pretraining, each with its type, default and help, and the types that other keys share."""
+import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,13 @@ def _whole(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _is_encoding(name):
+    try:
+        return bool(codecs.lookup(name))
+    except LookupError:
+        return False
+
+
 # Types of values. The description of a type appears in error messages and in --help.
 def count(minimum=1, maximum=None):
     """An integer in a range; also a float without a fraction, such as steps=1e6."""
@@ -92,8 +100,7 @@ _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
-_Stream = Literal[True, None] | count() | Annotated[str, Field(
-    pattern=r"^[\d_]+(\.\d*)?(e\d+)? characters$", description="a text such as '5e9 characters'")]
+_Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as latin-1")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)
 _Milestones = list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
@@ -126,10 +133,9 @@ PRETRAIN_KEYS = {
         f"{HUB_NOTATION}, of which parts may be empty, or left out at the end: "
         "'HuggingFaceFW/fineweb-edu:sample-10BT', 'owner/name::train[:1%]', 'owner/name:::content'. Without them the "
         "split is 'train' and the column 'text'. Google trained ELECTRA-Small-OWT on openwebtext."), heading="Text"),
-    "stream": Key(_Stream, None, (
-        "Corpora of the hub: None downloads them. A number reads only so many documents of each from the hub's files, "
-        "'5e9 characters' documents with so many characters, True all of them; only the examples are kept, about a "
-        "third of the text.")),
+    "stream": Key(Count | None, None, (
+        "Corpora of the hub: None downloads them. A number reads only so many documents of each from the hub's "
+        "files.")),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
@@ -148,7 +154,7 @@ PRETRAIN_KEYS = {
     "long_lines": Key(Literal["truncate", "keep", None], None, (
         "The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); "
         "with 'keep' it begins the next example. None: keep it of paths, truncate the corpora with names.")),
-    "encoding": Key(Text, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
+    "encoding": Key(_Encoding, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
     "revisions": Key(_Revisions, {}, (
         "Versions of hub corpora, by name or id: {'openwebtext': 'COMMIT, branch or tag'}. The others use the commit "
         "with which the run began, or that in datasets/hub_revisions/, the newest one when it was first used. It is "

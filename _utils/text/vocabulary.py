@@ -7,18 +7,16 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import content_key, write_text_atomically
+from _utils.files import content_key, recorded
 from _utils.names import find_checkpoint, is_vocab_file
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
-from _utils.text.normalization import warn_of_losses
 from _utils.text.readers import PROSE, cut_text
 from _utils.text.special_tokens import (
     SPECIAL_TOKENS,
@@ -78,7 +76,6 @@ def is_cacheable(tokenizer):
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
-_EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of each, that are checked before training
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
@@ -138,21 +135,8 @@ def read_vocab_file(path):
     """Return the lines of a vocab.txt."""
     advice = "Pass a vocab.txt with one token per line in UTF-8."
     with as_user_error(f"The vocabulary {path} cannot be read ({{error}}). {advice}", (OSError, UnicodeDecodeError)):
-        content = Path(path).read_bytes()
-        _check_for_sentencepiece(path, content)
-        text = content.decode("utf-8-sig")
+        text = Path(path).read_bytes().decode("utf-8-sig")
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-
-
-def _check_for_sentencepiece(path, content):
-    """Raise UserError, with how to convert it, for the content of a model of SentencePiece or of its list of pieces."""
-    is_model = b"\0" in content and "\u2581".encode() in content  # its mark of a space
-    if is_model or content.startswith(b"<unk>\t0\n"):
-        what = "is a SentencePiece model" if is_model else "lists the pieces of a SentencePiece model"
-        raise UserError(f"{path} {what}. Convert the model to a tokenizer: install sentencepiece and protobuf, copy it "
-                        "to tokenizer/sentencepiece.bpe.model, run python -c \"from transformers import "
-                        "XLMRobertaTokenizer as T; T.from_pretrained('tokenizer').save_pretrained('tokenizer')\", and "
-                        "set vocab=tokenizer.")
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=None):
@@ -245,28 +229,15 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
     key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora], *settings))
 
     def train():
-        if cased is None and strip_accents is None:
-            names = ", ".join(corpus.name for corpus in corpora)
-            warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
-        return train_vocabulary(size, lambda: Progress(_sample_of_text(corpora), title, unit="texts"), *settings)
+        texts = lambda: Progress(_sample_of_text(corpora), title, unit="texts")
+        return "".join(f"{token}\n" for token in train_vocabulary(size, texts, *settings))
 
     path = cache_dir / f"vocab_{size}_{key}.txt"
-    if not path.exists():
-        tokens = train()
-        if len(tokens) < size:
-            print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested "
-                  f"{size:,}")
-        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
-    return tokenizer_from_tokens(path.read_text(encoding="utf-8").split("\n")[:-1], path, *settings)
-
-
-def _excerpt(corpora):
-    """Yield the beginnings of documents that are evenly spaced in each corpus."""
-    n, length = _EXCERPT
-    for corpus in corpora:
-        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
-        yield from ((text or "")[:length] for text in corpus.documents.select(rows)["text"])
+    tokens = recorded(path, train).split("\n")[:-1]
+    if len(tokens) < size:
+        print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {size:,}")
+    return tokenizer_from_tokens(tokens, path, *settings)
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):

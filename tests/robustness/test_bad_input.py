@@ -79,8 +79,7 @@ def test_encodings_of_all_entries_are_checked_before_any_of_them_is_prepared():
 @pytest.mark.parametrize("vocab", ["vocab=vocab.txt", "vocab=300", "vocab=300 cased=True"])
 def test_a_vocabulary_that_destroys_words_is_reported(capsys, vocab):
     write("vocab.txt", "\n".join([*WORDS, "ハンタ", "か"]))
-    other = "words of text\n\n" * 1000 * ("300" in vocab)  # the first block; a vocabulary is trained on all of them
-    write("a.txt", other + "パンダ が パンダ か ハンタ\n\n" * 1000)
+    write("a.txt", "パンダ が パンダ か ハンタ\n\n" * 1000)
     load_data("datas=a.txt", "bs=4", *vocab.split())
     assert ("パンダ becomes ハンタ" in capsys.readouterr().out) == ("cased" not in vocab)
 

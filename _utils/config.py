@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from _utils.errors import UserError, as_user_error
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
-from _utils.names import find_checkpoint, hub_text, is_vocab_file, without_parts
+from _utils.names import announce_hub, find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
@@ -96,14 +96,8 @@ class MyConfig(dict):
 
 
 def _unknown_key(name, known):
-    meant = {"learning_rate": "lr", "batch_size": "bs"}.get(name, name)
-    if "task_overrides" in known and meant in ("lr", "epochs", "bs", "rows"):
-        example = "{'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}"
-        advice = f"Set {meant} by task, for example \"task_overrides={example}\"."
-    elif near := difflib.get_close_matches(meant, known, n=1, cutoff=.65):
-        advice = f"Did you mean {near[0]!r}?"
-    else:
-        advice = f"Choose one of {', '.join(known)}."
+    near = difflib.get_close_matches(name, known, n=1, cutoff=.65)
+    advice = f"Did you mean {near[0]!r}?" if near else f"Choose one of {', '.join(known)}."
     return UserError(f"Unknown key: {name!r:.40}. {advice}")
 
 
@@ -142,6 +136,7 @@ QUICKSTART = {
 }
 # What recipe=... sets, except for keys that the user overrides.
 BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official", "long_lines": "truncate"}}
+NETWORKS_AND_VOCABULARY = "vocab initial_weights generator discriminator".split()  # may be ids on the hub
 # Keys for which None means the value of the recipe.
 FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
 
@@ -170,6 +165,7 @@ def complete(config):
     if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config, objective)
+    announce_hub(*map(without_parts, config.datas), *(config[key] for key in NETWORKS_AND_VOCABULARY))
     return config
 
 
@@ -276,9 +272,9 @@ def _check_pair(config, objective):
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
-    if isinstance(config.vocab, int):
-        raise UserError(f"vocab={config.vocab} trains a vocabulary, but initial_weights={config.initial_weights!r} has "
-                        "one. Leave out vocab, or set it to a vocab.txt with words to add.")
+    if config.vocab != config.initial_weights and not is_vocab_file(config.vocab):
+        raise UserError(f"vocab={config.vocab!r} is another vocabulary than that of initial_weights="
+                        f"{config.initial_weights!r}. Leave out vocab, or set it to a vocab.txt with words to add.")
 
 
 def _check_address(where):

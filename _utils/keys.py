@@ -139,7 +139,7 @@ PRETRAIN_KEYS = {
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
-        "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
+        "to add to their vocabulary.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
         "vocab.txt does if it has capital letters.")),
@@ -192,8 +192,8 @@ PRETRAIN_KEYS = {
         "it (F98, F101). objective=electric always has it.")),
     "tying": Key(Literal[(*TYINGS, None)], None, (
         "Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', "
-        "'embeddings+encoder', or 'all', which also makes the generator as large as the discriminator (F91). None: "
-        "the recipe's, 'embeddings'.")),
+        "'embeddings+encoder', 'all', which also makes the generator as large as the discriminator (F91), or "
+        "'disentangled' (DeBERTaV3's, not part of ELECTRA). None: the recipe's, 'embeddings'.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
         "'huggingface': normal distribution with std .02 (tiny and quickstart: .05), as in electra_pytorch "
         "(D3). 'official': as in Google's code, normal distribution truncated at two standard deviations, and "

@@ -6,33 +6,18 @@ from tokenizers import models
 from _utils.errors import UserError
 from _utils.runs.checkpoints import tokenizer_record
 from _utils.text.special_tokens import text_tokenizer
-from _utils.text.vocabulary import is_vocab_file, load_tokenizer, read_vocab_file, tokenizer_from_json
+from _utils.text.vocabulary import read_vocab_file, tokenizer_from_json
 
 
-def extend_tokenizer(hf_tokenizer, vocab):
-    """Return the tokenizer of trained networks with more tokens, whose ids follow the present ones.
+def extend_tokenizer(hf_tokenizer, path):
+    """Return the tokenizer of trained networks with the missing tokens of a vocab.txt, whose ids follow the present
+    ones.
 
-    vocab: a vocab.txt, of which the tokens that are missing are added; or a tokenizer, as in `load_tokenizer`, that has
-    the present tokens and more.
-    Raises UserError for a tokenizer with other tokens, and for words to be added to another model than WordPiece.
+    Raises UserError for another model than WordPiece.
     """
-    if not is_vocab_file(vocab):
-        return _with_the_same_tokens(hf_tokenizer, load_tokenizer(vocab), vocab)
     if not isinstance(hf_tokenizer.backend_tokenizer.model, models.WordPiece):
-        raise UserError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
-                        "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
-    return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
-
-
-def _with_the_same_tokens(hf_tokenizer, extended, name):
-    """The tokenizer `extended`; UserError unless it has all tokens of hf_tokenizer, with the same ids."""
-    ids = extended.get_vocab()
-    for token, i in hf_tokenizer.get_vocab().items():
-        if ids.get(token) != i:
-            raise UserError(f"vocab={name!r} is not the vocabulary of initial_weights with more tokens: the id of "
-                            f"{token!r} is {ids.get(token)} instead of {i}. Leave out vocab, or set it to a vocab.txt "
-                            "with the words to add.")
-    return extended
+        raise UserError(f"vocab={path!r} adds words, which only WordPiece vocabularies support. Leave out vocab.")
+    return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, path))
 
 
 def _missing_tokens(hf_tokenizer, path):

@@ -68,7 +68,7 @@ def test_what_is_given_beside_a_vocab_txt_counts(vocab_file, options, token):
 
 CHANGED = {HINDI: "ह", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ", GERMAN: "mussen",
            "мой брат ещё учится в третьей школе": "мои", "ذهب أحمد إلى المدرسة في أول أيام الأسبوع": "احمد"}
-UNCHANGED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there, as on most days in summer.",
+UNCHANGED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there, as on most days.",
              "今天天气很好，我用iPhone拍照", SMILES, "the generator replaces some words " * 100 + JAPANESE]
 
 

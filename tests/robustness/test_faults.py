@@ -211,7 +211,6 @@ def test_campaign_of_faults_is_survived(start, capsys):
             break
         run.use_new_folder()
         done = run.start(kill_after=run.seconds * rng.uniform(.2, .9), victim="worker")
-        assert "Traceback" not in done.stderr.split("error: ")[-1]
         run.finish()
         survived["dead workers"] += done.returncode != 0
     with capsys.disabled():

@@ -136,11 +136,9 @@ def read_json_lines(path, advice):
     for number, line in enumerate(read_text(path, advice).split("\n"), 1):  # splitlines would also split at U+2028
         if line.strip():
             try:
-                row = json.loads(line)
+                row = dict(json.loads(line))
                 json.dumps(row, ensure_ascii=False).encode()
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
-            if not isinstance(row, dict):
-                raise UserError(f"{path}, line {number} is not a JSON object. {advice}")
+            except (ValueError, TypeError, RecursionError) as error:
+                raise UserError(f"{path}, line {number} is not a JSON object ({error}). {advice}") from None
             objects.append((f"line {number}", row))
     return objects

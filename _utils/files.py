@@ -67,15 +67,6 @@ def check_writable(*folders):
                             "permission is denied. Move the file, or start in another folder.")
 
 
-def check_output(option, path, suffix):
-    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
-    or another.
-    """
-    if not path.endswith(suffix):
-        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
-    check_writable(Path(path).parent)
-
-
 def content_key(made_of, chunks=()):
     """Hash (xxh3, 128 bits, hexadecimal) of `repr(made_of)` followed by the bytes-like `chunks`.
 

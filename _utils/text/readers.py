@@ -158,23 +158,18 @@ def _text_of_json(line, path, number):
                         f"line.") from None
 
 
-def _read_wikiextractor(lines, path):
+_ARTICLE = re.compile(r"(?s)<doc [^\n]*>\n(.*?)</doc>")
+
+
+def _read_wikiextractor(stream, path):
     """Yield the articles between <doc ...> and </doc> without their titles, the first lines."""
-    article = None
-    for number, line in enumerate(lines, 1):
-        if line.startswith("<doc "):
-            article = []
-        elif article is None:
-            if line.strip():
-                raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
-                                "WikiExtractor. Rename the file to .txt or .jsonl.")
-        elif line.startswith("</doc>"):
-            yield "\n".join(article[1:])
-            article = None
-        elif line.strip():
-            article.append(line.strip())
-    if article is not None:
-        raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
+    text = stream.read()  # WikiExtractor divides its output into files of a megabyte
+    if _ARTICLE.sub("", text).strip():
+        raise UserError(f"{path} has text outside <doc> ... </doc>, so it is truncated or not the output of "
+                        "WikiExtractor. Replace it, or rename it to .txt or .jsonl.")
+    for match in _ARTICLE.finditer(text):
+        title, *lines = map(str.strip, match[1].split("\n"))
+        yield "\n".join(filter(None, lines))
 
 
 _READERS = {".jsonl": _read_json_lines, "wiki": _read_wikiextractor}

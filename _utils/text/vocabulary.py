@@ -211,14 +211,12 @@ def pretrained_tokenizer(name, advice):
         for file, load in (("tokenizer.json", _from_tokenizer_file), ("vocab.txt", from_vocab_file)):
             if Path(name, file).exists():
                 return load(os.path.join(name, file))
-    with as_user_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    with as_user_error(f"The tokenizer {name!r} could not be loaded as a fast one ({{error}}). {advice}"):
+        tokenizer = _usable(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
         raise UserError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
-    if not tokenizer.is_fast:
-        raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
-    if _usable(tokenizer).pad_token is None:
+    if tokenizer.pad_token is None:
         raise UserError(f"The tokenizer {name!r} has no padding token. {advice}")
     return tokenizer
 

@@ -127,9 +127,11 @@ def read_json_lines(path, advice):
     for number, line in enumerate(read_text(path, advice).split("\n"), 1):  # splitlines would also split at U+2028
         if line.strip():
             try:
-                row = dict(json.loads(line))
+                row = json.loads(line)
                 json.dumps(row, ensure_ascii=False).encode()
-            except (ValueError, TypeError, RecursionError) as error:
-                raise UserError(f"{path}, line {number} is not a JSON object ({error}). {advice}") from None
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{path}, line {number} is not a JSON object. {advice}")
             objects.append((f"line {number}", row))
     return objects

@@ -20,7 +20,7 @@ from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, r
 def glue_results(
     groups: list = (),  # groups of runs; default: all of them
 ):
-    """Print the tables of finished runs and compare groups."""
+    """Print the tables of finished runs and compare groups. Named groups without a common task are an error."""
     runs = Runs()
     known = list(dict.fromkeys(record.group for record in runs))
     if not runs:
@@ -36,6 +36,8 @@ def glue_results(
         try:
             print(report_checkpoints(runs, compared))
         except UserError as error:
+            if groups:
+                raise
             print(f"No comparison: {error}")
         save_plot(plot_scores({group: scores_by_task(runs.of(group)) for group in compared}), COMPARISON)
         print(f"Plot of all runs of these groups: {COMPARISON}")

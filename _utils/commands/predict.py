@@ -2,7 +2,7 @@
 import importlib
 from pathlib import Path
 
-from _utils.custom.definition import FORMATS, is_conll
+from _utils.custom.definition import FORMATS
 from _utils.custom.table_files import read_table
 from _utils.errors import UserError
 from _utils.names import check_file
@@ -26,7 +26,7 @@ def predict(
     model = importlib.import_module("finetune").load(checkpoint)  # the networks are defined there
     task = model.task
     content = task.reading.text  # UserError if the task reads other files
-    table, columns = read_rows(file, task.texts, task.columns_in_files[:-1])
+    table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
         wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else f"{content.accepted}, without tabs"
@@ -43,17 +43,15 @@ def predict(
         print("" if blank else next(lines))
 
 
-def read_rows(file, names, columns):
-    """(Table, its columns of texts) of a file or standard input ("-"): one row per line with cells for `names`, or a
-    table with `columns`.
-    """
+def read_texts(file, task):
+    """(Table, its columns of texts) of a file with one row per line, or of a table."""
     if file == "-":
-        return read_tsv("/dev/stdin", names), list(names)
-    check_file(file, "Pass a file with one row per line, a table (.csv, .tsv, .jsonl, .parquet), or - for standard "
+        return read_tsv("/dev/stdin", task.texts), list(task.texts)
+    check_file(file, "Pass a file with one text, or two separated by a tab, per line, a table, or - for standard "
                      "input.")
-    if is_conll(file) or Path(file).suffix.lower() not in FORMATS:
-        return read_tsv(file, names), list(names)
-    table = read_table(file)
-    check_columns(table, columns, "A table needs these columns of texts. A file without a header, with one row per "
-                                  "line, ends with .txt.")
-    return table, list(columns)
+    if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
+        return read_tsv(file, task.texts), list(task.texts)
+    table, columns = read_table(file), list(task.columns_in_files[:-1])
+    check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "
+                                  "header, with one row per line, ends with .txt.")
+    return table, columns

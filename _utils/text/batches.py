@@ -10,7 +10,8 @@ from fastcore.basics import chunked
 from _utils.errors import UserError
 from _utils.text.hugdatafast_repair import HF_Datasets
 
-MANY_EPOCHS = 100  # a run that repeats its examples more often gets a warning
+# a run that repeats fewer examples, or repeats its examples more often, gets a warning
+FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100
 
 
 @lru_cache(1)
@@ -104,8 +105,8 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
 
 
 def warn_of_repetition(n_examples, bs, steps):
-    """Print a warning if `steps` batches repeat the examples often."""
+    """Print a warning if `steps` batches repeat few examples, or repeat them often."""
     epochs = bs * steps / n_examples
-    if epochs > MANY_EPOCHS:
+    if epochs > MANY_EPOCHS or epochs >= 2 and n_examples < FEW_EXAMPLES:
         print(f"Warning: the text yields only {n_examples:,} training examples, so each is seen about {epochs:,.0f} "
               f"times in {steps:,} steps. The model may memorize them: add text, or lower steps.")

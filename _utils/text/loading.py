@@ -4,6 +4,7 @@ from pathlib import Path
 import torch
 from datasets import concatenate_datasets
 
+from _utils.errors import as_user_error
 from _utils.names import hub_text, without_parts
 from _utils.recipes import is_pair
 from _utils.text.batches import pretraining_dataloaders
@@ -25,7 +26,10 @@ def load_data(c, processes=None):
     if processes is None:
         hf_tokenizer, examples = prepare_data(c)
     else:
-        hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
+        of_others = () if processes.is_main else FileNotFoundError
+        with as_user_error("The examples that the first process prepared cannot be opened ({error}). Start all "
+                           "processes in a folder that their machines share.", of_others):
+            hf_tokenizer, examples = processes.broadcast(lambda: prepare_data(c))  # examples as the names of files
     train, held_out = map(concatenate_datasets, zip(*map(split_held_out, examples)))
     dls = pretraining_dataloaders(
         {"train": train, "held_out": held_out},

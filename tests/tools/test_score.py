@@ -1,4 +1,4 @@
-"""The command `score`: scores of texts by each kind of network, files that it reads, and its errors."""
+"""The command `score`: scores of texts by each kind of network, ranks, files that it reads, and its errors."""
 import json
 import re
 from pathlib import Path
@@ -73,16 +73,17 @@ def output(capsys):
     return pd.read_csv("out.tsv", sep="\t", quoting=3), printed.err
 
 
-def test_the_texts_of_a_column_are_scored_in_their_order(electric, tmp_path, monkeypatch, capsys):
+def test_hypotheses_are_ranked_within_their_group(electric, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     table = pd.DataFrame({"utterance": ["b", "a", "b", "a"], "hypothesis": TEXTS})
     table.to_csv("hypotheses.csv", index=False)
-    main(["score", electric, "hypotheses.csv", "--text", "hypothesis", "--tokens"])
+    main(["score", electric, "hypotheses.csv", "--text", "hypothesis", "--group", "utterance", "--tokens"])
     found, message = output(capsys)
     scored = load(electric).score(TEXTS)
     assert found["score"].tolist() == pytest.approx([one.score for one in scored], abs=1e-4)
     assert found["tokens"].tolist() == [len(one.tokens) for one in scored] and found["text"].tolist() == TEXTS
-    assert "Electric" in message
+    assert (found["rank"] == found.groupby("group")["score"].rank(ascending=False)).all()
+    assert found["group"].tolist() == table["utterance"].tolist() and "Electric" in message
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
 
 
@@ -103,7 +104,8 @@ def test_lines_and_columns_that_are_missing_are_named(electric, tmp_path, monkey
     assert output(capsys)[0]["text"].tolist() == ["One.", "Two."]
     Path("empty.txt").write_text("One.\n\nTwo.\n")
     Path("table.tsv").write_text("sentence\tgroup\nOne.\t1\n")
-    for file, options, named in (("empty.txt", [], "line 2"), ("table.tsv", [], "'text'.*sentence"),
-                                 ("missing.txt", [], "missing.txt")):
+    for file, options, named in (("empty.txt", [], "line 2"), ("table.tsv", [], "'text'.*sentence.*--text"),
+                                 ("table.tsv", ["--text", "sentence", "--group", "id"], "'id'.*--group"),
+                                 ("texts.txt", ["--group", "id"], "--group id"), ("missing.txt", [], "missing.txt")):
         with pytest.raises(UserError, match=named):
             main(["score", electric, file, *options])

@@ -3,10 +3,11 @@ import contextlib
 import os
 import shutil
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 
 import _utils.custom.source  # noqa: F401  models of custom tasks
-from _utils.commands.model_card import without_folder, write_card
+from _utils.commands.model_card import facts_of_finetuning, facts_of_pretraining, without_folder, write_card
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run
@@ -16,6 +17,7 @@ from _utils.networks.pretrained import config_of, load_weights, network_of, part
 from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
+from _utils.runs.log import MILESTONE, read_metrics
 from _utils.tasks.registry import task_of
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
@@ -25,9 +27,12 @@ def export_hf(
     out_dir,      # a new or empty folder
     *,
     vocab=None,   # the vocab.txt of the training, for checkpoints of electra_pytorch
+    half=False,   # write 16-bit floats, half the size
+    license=None,   # for the model card, as the hub names it, such as apache-2.0
+    language=None,  # for the model card, a code such as de; default: en, where the text is known to be English
 ):
-    """Export a checkpoint of pretrain.py, finetune.py or electra_pytorch to folders for transformers, with a model
-    card.
+    """Export a checkpoint of pretrain.py, finetune.py or electra_pytorch to folders for transformers, with a model card
+    for the hub.
     """
     finetuned = GLUE_FOLDER / ckpt
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
@@ -40,8 +45,13 @@ def export_hf(
     else:
         exports = _pretrained_exports(_of_electra_pytorch(checkpoint, path, vocab), path)
     with new_folder(out_dir) as folder:
-        for name, *arguments in exports:
-            save_network(folder / name, *arguments)
+        for name, network, *card, facts in exports:
+            facts |= {"license": license, "language": language or facts["language"]}
+            # Constants, such as RoFormer's table of angles, stay exact.
+            trained = filter(attrgetter("requires_grad"), network.parameters())
+            for parameter in trained if half else ():
+                parameter.data = parameter.data.half()
+            save_network(folder / name, network, *card, facts)
     print(*sorted(map(str, Path(out_dir).iterdir())), sep="\n")
 
 
@@ -67,11 +77,12 @@ def new_folder(path):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def save_network(folder, network, hf_tokenizer, title, training, made_by):
+def save_network(folder, network, hf_tokenizer, title, training, made_by, fills_masks=True, facts=None):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: how it was pretrained, a phrase after "Pretrained".   made_by: a dictionary that describes the run; of
-    paths in it only the last part is published.
+    training: how it was pretrained, a phrase after "Pretrained".   made_by: a dictionary that describes the run and has
+    its metrics; of paths in it only the last part is published.   fills_masks: False for a language model trained
+    without [MASK].   facts: for the hub, as in `write_card`.
     """
     network.save_pretrained(folder)
     # safetensors writes files that only the user can read
@@ -81,7 +92,7 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by):
         inputs = list(inputs_of(network, None, None, None))  # whatever the tokenizer's class
         hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
-    write_card(folder, network, title, training, made_by)
+    write_card(folder, network, hf_tokenizer, title, training, made_by, facts or {}, fills_masks)
 
 
 def _of_electra_pytorch(checkpoint, path, vocab):
@@ -129,13 +140,29 @@ def _pretrained_exports(checkpoint, path):
     """
     parts, run = parts_of(checkpoint), checkpoint["config"]
     objective = objective_of(run)
+    title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
+    milestone = MILESTONE.fullmatch(path.stem)
+    log = path.parent / (milestone["run"] if milestone else path.stem) / "metrics.jsonl"  # of the run that wrote it
+    metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log.is_file() else {}
+    if made_by.get("step") in metrics:
+        made_by["held-out metrics"] = metrics[made_by["step"]]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
         if "max_length" in run:  # unlike in a checkpoint of electra_pytorch
             hf_tokenizer.model_max_length = trained_length(network, run)
-        title = f"{network.config.model_type} {run.get('size', '')}, {objective.title or part}"
-        yield part, network, hf_tokenizer, title, objective.training[part], made_by
+        yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],
+               made_by, objective.fills_masks, facts_of_pretraining(run, part))
+
+
+def _title(run, objective, families):
+    """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of
+    pretrain.py.
+    """
+    if "size" not in run or run.get(objective.network_key):
+        return " and ".join(dict.fromkeys(families))
+    is_electra = not objective.title and families[-1] in ("electra", "roformer")
+    return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
 def _classifier_export(checkpoint, path):
@@ -152,13 +179,14 @@ def _classifier_export(checkpoint, path):
     hf_tokenizer, values = task.head.exported(tokenizer_of(checkpoint), run.settings)
     config.update({"id2label": labels, "label2id": ids, "problem_type": task.head.problem_type, **values})
     objective = named(run.objective)
+    title = "ELECTRA" if family == "electra" and not objective.title else family
     if run.objective:
         training = objective.training[objective.finetuned]
     else:  # a model of transformers
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     made_by = {"run": asdict(run), "versions": checkpoint["versions"]}
     return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
-            f"{family} finetuned on {task.title}", training, made_by)
+            f"{title} finetuned on {task.title}", training, made_by, True, facts_of_finetuning(run, task))
 
 
 def classifier(checkpoint, config, task, path):

@@ -1,43 +1,122 @@
-"""The model cards of exported folders: what the network is, and how it was trained."""
+"""The model cards of exported folders: what the hub's page of a model shows, and how it was trained."""
 import json
+import math
 import os
 import re
 
+import torch
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from _utils.names import HUB_CORPORA, hub_text, is_hub_id, without_parts
 from _utils.networks.build import count_parameters
+from _utils.tasks.glue import HUB_GLUE
+from _utils.text.readers import EMBEDDED
+
+_PIPELINES = {
+    "MaskedLM": "fill-mask",
+    "SequenceClassification": "text-classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+}
+_METRICS = {  # the hub's names of metrics, where they differ
+    "matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr", "exact": "exact_match",
+    "entity_f1": "f1", "macro_f1": "f1", "micro_f1": "f1"}
 
 _CARD = """---
-library_name: transformers
+{{ card_data }}
 ---
-# {title}
+# {{ title }}
 
-{parameters:,} parameters: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} \
-attention heads, vocabulary of {config.vocab_size:,} tokens. Pretrained {training}.
+{{ "{:,}".format(parameters) }} parameters: {{ config.num_hidden_layers }} layers x {{ config.hidden_size }}, \
+{{ config.num_attention_heads }} head{{ "s" if config.num_attention_heads > 1 }}, \
+vocabulary of {{ "{:,}".format(config.vocab_size) }} tokens. Pretrained {{ training }}.
 
 ```python
-from transformers import AutoTokenizer, {name}
+from transformers import {{ "AutoTokenizer, " if hf_tokenizer }}{{ name }}
 
-model = {name}.from_pretrained("PATH")
-tokenizer = AutoTokenizer.from_pretrained("PATH")
+model = {{ name }}.from_pretrained("PATH"{{ ", dtype='float32'" if is_half }}){% if hf_tokenizer %}
+tokenizer = AutoTokenizer.from_pretrained("PATH"){% endif %}
 ```
 
 Trained with:
 
 ```json
-{made_by}
+{{ made_by }}
 ```
+
 """
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
-def write_card(folder, network, title, training, made_by):
-    """Write the README.md of an exported network. The arguments are those of `save_network`."""
-    made_by = _STRING.sub(lambda match: f'"{without_folder(match[1])}"', json.dumps(made_by, indent=1))
-    card = _CARD.format(title=title, parameters=count_parameters(network), config=network.config, training=training,
-                        name=type(network).__name__, made_by=made_by)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+def write_card(folder, network, hf_tokenizer, title, training, made_by, facts, fills_masks):
+    """Write the README.md of an exported network.
+
+    facts: keyword arguments of ModelCardData. The other arguments are those of `save_network`.
+    """
+    name = type(network).__name__
+    pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
+    results = facts.pop("eval_results", None)
+    if results:
+        metrics = [*dict.fromkeys(result.metric_type for result in results)]
+        facts |= {"model_name": title, "eval_results": results, "metrics": metrics}
+    metadata = ModelCardData(
+        library_name="transformers",
+        tags=[network.config.model_type],
+        pipeline_tag=pipeline,
+        **{key: value for key, value in facts.items() if value},
+    )
+    strings = re.compile(r'"((?:[^"\\]|\\.)*)"')
+    made_by = strings.sub(lambda match: f'"{without_folder(match[1])}"', json.dumps(made_by, indent=1))
+    ModelCard.from_template(
+        metadata,
+        template_str=_CARD,
+        title=title,
+        parameters=count_parameters(network),
+        config=network.config,
+        training=training,
+        name=name,
+        hf_tokenizer=hf_tokenizer,
+        made_by=made_by,
+        is_half=network.dtype == torch.float16,  # which is slow on a CPU
+    ).save(folder / "README.md")
 
 
 def without_folder(value):
     """The last part of a path, glob or URL, to keep folders and buckets private; other strings as they are."""
     is_path = re.match(r"[/.~]|\w+://", value) or os.path.exists(value)
     return os.path.basename(value.rstrip("/")) if is_path else value
+
+
+def facts_of_pretraining(run, part):
+    """Keyword arguments of ModelCardData for the part of a pretraining run. run: its configuration.
+
+    The language is known of the corpora with names.
+    """
+    sources = run.get("datas", [])
+    on_hub = (*HUB_CORPORA, *run.get("revisions", ()))
+    datasets = [hub_text(name).path for name in map(without_parts, sources) if name in on_hub]
+    is_english = sources and all(source in (*HUB_CORPORA, *EMBEDDED) for source in sources)
+    base_model = run.get("initial_weights") if is_hub_id(run.get("initial_weights")) else None
+    return {"datasets": [*dict.fromkeys(datasets)], "language": "en" if is_english else None,
+            "base_model": base_model and base_model.replace("discriminator", part)}
+
+
+def facts_of_finetuning(run, task):
+    """Keyword arguments of ModelCardData for a finetuned model. run: its FinishedRun."""
+    is_glue = not run.settings.own_task and not run.synthetic
+    results = [
+        EvalResult(
+            task_type=_PIPELINES.get(task.head.transformers_class.__name__.partition("For")[2], "multiple-choice"),
+            dataset_type=HUB_GLUE if is_glue else task.name,
+            dataset_name=f"GLUE {task.title}" if is_glue else task.title,
+            dataset_config=task.name if is_glue else None,
+            dataset_split=split,
+            metric_type=_METRICS.get(metric, metric),
+            metric_name=metric,
+            metric_value=round(value, 4),
+        )
+        for split, scores in run.scores.items()
+        for metric, value in scores.items()
+        if isinstance(value, float) and math.isfinite(value)
+    ]
+    return {"eval_results": results, "datasets": [HUB_GLUE] if is_glue else None, "language": "en" if is_glue else None,
+            "base_model": run.pretrained_checkpoint if is_hub_id(run.pretrained_checkpoint) else None}

@@ -266,6 +266,8 @@ add("_utils export_hf", {
     "no folder": ("model.pth", "OUT_DIR"),
     "an existing folder": ("model.pth pair", "pair' already exists.*a new or an empty folder"),
     "a folder for a checkpoint": ("pair out", r"'pair' is a folder.*\.pth|a checkpoint \(\.pth\).*'pair' is a folder"),
+    "damaged metrics": ("m_1_100.0%.pth out", "m_1/metrics.jsonl, line 1.*Delete that line",
+                        {"m_1_100.0%.pth": copy_of("model.pth"), "m_1/metrics.jsonl": "nonsense"}),
 })
 add("_utils convert_tf", {
     "an unknown part": ("tf out --part encoder", "--part.*'encoder'"),

@@ -2,6 +2,7 @@
 load_pretrained).
 """
 import itertools
+import json
 import shutil
 from types import SimpleNamespace
 from typing import get_args
@@ -10,6 +11,7 @@ import pytest
 import torch
 import transformers
 from fastcore.foundation import L
+from hub_repositories import DISCRIMINATOR, GENERATOR
 from huggingface_hub import ModelCard
 from tiny_finetuning import table_row
 from transformers import (
@@ -69,6 +71,13 @@ def test_the_folder_contains_the_network_its_tokenizer_and_a_card(exported, fres
     text = "The Generator replaces some words of the text", "uncommonly!"
     assert tokenizer(*text) == small_tokenizer(*text) and tokenizer.model_max_length == 32  # as in pretraining
     assert isinstance(tokenizer, transformers.BertTokenizer) and tokenizer.mask_token_id == 4
+
+
+def test_half_precision_halves_the_files_and_hardly_changes_the_weights(exported, fresh_checkpoint, tmp_path):
+    export_hf(str(fresh_checkpoint), str(tmp_path / "half"), half=True)
+    full, half = (folder / "discriminator/model.safetensors" for folder in (exported, tmp_path / "half"))
+    assert half.stat().st_size < .52 * full.stat().st_size
+    assert_same_outputs(exported, tmp_path / "half", tolerance=2e-3)
 
 
 def test_a_pair_with_different_embeddings_or_too_few_positions_raises(exported, tmp_path):
@@ -186,13 +195,53 @@ def test_a_checkpoint_of_electra_pytorch_is_exported(fresh_checkpoint, small_tok
     assert AutoTokenizer.from_pretrained(out / "discriminator").get_vocab() == words
 
 
-def test_cards_have_scores_but_no_local_folders(fresh_checkpoint, tmp_path):
+def exported_card(checkpoint, folder, part, **options):
+    """The model card of a part of a checkpoint, exported to a folder, as the hub's library reads it."""
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    torch.save(checkpoint, folder / "run_5_50.0%.pth")
+    export_hf(str(folder / "run_5_50.0%.pth"), str(folder / "out"), **options)
+    return ModelCard.load(folder / "out" / part / "README.md", ignore_metadata_errors=False)
+
+
+def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
     checkpoint["config"] |= {"datas": ["openwebtext", "/home/secret/texts", "~/secret/*.txt"],
                              "vocab": "../secret/vocab.txt", "upload_to": "s3://secret/runs"}
-    torch.save(checkpoint, tmp_path / "run_5_50.0%.pth")
+    (tmp_path / "run_5").mkdir()
+    row = {"step": checkpoint["step"], "split": "held_out", "disc_auc": .75}
+    (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
     path, _ = finetuned(tmp_path, fresh_checkpoint, pretrained_checkpoint="/home/secret/mine", objective=None)
-    for name, part, shown in (("run_5_50.0%.pth", "discriminator", "texts"), (path.name, "classifier", "0.875")):
-        export_hf(str(tmp_path / name), str(tmp_path / f"out_{part}"))
-        card = ModelCard.load(tmp_path / f"out_{part}" / part / "README.md", ignore_metadata_errors=False)
-        assert shown in card.text and card.data.library_name == "transformers" and "secret" not in card.content
+    for content, part, task, shown in ((checkpoint, "generator", "fill-mask", "0.75"),
+                                       (checkpoint, "discriminator", None, "texts"),
+                                       (load_checkpoint(path), "classifier", "text-classification", "0.875")):
+        card = exported_card(content, tmp_path, part)
+        assert shown in card.text and card.data.pipeline_tag == task and "secret" not in card.content
+
+
+def test_a_card_has_what_the_page_of_a_pretrained_model_shows(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"datas": ["openwebtext", "wikipedia"], "revisions": {}}
+    shown = exported_card(checkpoint, tmp_path, "generator", license="cc-by-4.0").data.to_dict()
+    assert shown == {"library_name": "transformers", "tags": ["electra"], "pipeline_tag": "fill-mask",
+                     "datasets": ["Skylion007/openwebtext", "wikimedia/wikipedia"], "language": "en",
+                     "license": "cc-by-4.0"}
+    checkpoint["config"] |= {"datas": ["someone/texte:news", "own/folder"], "revisions": {"someone/texte": "0" * 40},
+                             "initial_weights": DISCRIMINATOR}
+    shown = exported_card(checkpoint, tmp_path, "generator", language="de").data
+    assert (shown.datasets, shown.language, shown.license) == (["someone/texte"], "de", None)
+    assert shown.base_model == GENERATOR
+
+
+def test_a_card_has_the_scores_of_a_finetuned_model(fresh_checkpoint, tmp_path):
+    scores = {"scores": {"validation": {"matthews": .5, "accuracy": .75}}, "pretrained_checkpoint": DISCRIMINATOR}
+    path, _ = finetuned(tmp_path, fresh_checkpoint, **scores)
+    data = exported_card(load_checkpoint(path), tmp_path, "classifier").data
+    found = {(result.dataset_type, result.dataset_config, result.dataset_split, result.metric_type,
+              result.metric_value) for result in data.eval_results}
+    assert found == {("nyu-mll/glue", "cola", "validation", "matthews_correlation", .5),
+                     ("nyu-mll/glue", "cola", "validation", "accuracy", .75)}
+    assert data.metrics == ["matthews_correlation", "accuracy"] and data.datasets == ["nyu-mll/glue"]
+    assert (data.base_model, data.language, data.license) == (DISCRIMINATOR, "en", None)
+    path, _ = finetuned(tmp_path, fresh_checkpoint, TAGGING, **scores)
+    data = exported_card(load_checkpoint(path), tmp_path, "classifier").data
+    assert {result.dataset_type for result in data.eval_results} == {"mine"} and not data.datasets

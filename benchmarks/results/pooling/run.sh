@@ -3,7 +3,7 @@
 # The network in mlm_2/ is the masked language model of benchmarks/results/mini with seed 2, trained again and exported:
 #   python pretrain.py size=mini precision=bf16 datas=DATA/wikipedia long_lines=truncate vocab=8192 seed=2 micro_batch=64 num_workers=0 base_run_name=mlm_150m \
 #       objective=mlm electra_mask_style=False steps=45653 warmup_steps=1000 lr=2e-3
-#   python -m _utils export_hf mlm_150m_2_100.0%.pth exported --half  # an option of that time: 16-bit weights
+#   python -m _utils export_hf mlm_150m_2_100.0%.pth exported --half
 # From step 22,921 on it was run by torchrun --nproc_per_node=2 with device=cpu.
 set -euo pipefail
 glue=$(realpath "$1")

@@ -5,15 +5,17 @@ import os
 import re
 import sys
 import time
+import traceback
 
 
 class UserError(Exception):
     """An error that the user can fix. The message says what is wrong, what is accepted and what to do; scripts print no
     traceback.
 
-    prefix: printed before the message.   exit_status: of the script.
+    prefix: printed before the message.   exit_status: of the script.   is_common: raised in all of several processes
+    alike.
     """
-    prefix, exit_status = "error: ", 1
+    prefix, exit_status, is_common = "error: ", 1, False
 
     def __init__(self, message):
         super().__init__(message)
@@ -35,6 +37,8 @@ def as_user_error(message, errors=Exception):
     except UserError:
         raise
     except errors as error:
+        if _is_of_dead_worker(error):  # which PyTorch reports in the middle of anything
+            raise
         raise UserError(message.replace("{error}", one_line(error))) from error
 
 
@@ -64,7 +68,7 @@ def _message(error):
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (f"error: No space left on device ({one_line(error)}). Free some space and rerun the same command; "
                 "saved files are intact.")
-    if "DataLoader worker (pid" in str(error):
+    if _is_of_dead_worker(error):
         return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers "
                 "and rerun the same command, which continues with what was saved.")
     if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
@@ -75,10 +79,18 @@ def _message(error):
     return None
 
 
+def _is_of_dead_worker(error):
+    """Whether a data worker was killed. The loader sees that at once, or first a connection that was closed."""
+    if isinstance(error, (ConnectionError, EOFError)):
+        return any("torch/utils/data" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    return bool(re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)))
+
+
 def print_user_errors():
     """Make a script end with a plain message for errors that `explain` knows; other errors keep their traceback.
 
-    Of several processes on a machine, the first one prints; the others print errors that the first one does not have.
+    Of several processes on a machine, the first one prints; the others print only errors that the first one does not
+    have.
     """
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")
@@ -90,7 +102,7 @@ def print_user_errors():
             message = message and f"process {os.environ['RANK']}: {message}"
         if message is None:
             sys.__excepthook__(kind, error, its_traceback)
-        else:
+        elif is_first_process() or not getattr(error, "is_common", False):
             # torch.distributed redirects sys.stderr here and adds a prefix.
             print(message, file=sys.__stderr__, flush=True)
         status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)

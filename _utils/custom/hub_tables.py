@@ -1,8 +1,10 @@
 """Tables of custom tasks on the Hugging Face hub."""
+import contextlib
+
 import datasets
 
 from _utils.custom.definition import HUB_TABLE_NOTATION, hub_table, split_on_hub
-from _utils.hub import hub_errors, load_split, open_builder
+from _utils.hub import hub_errors, load_split, names_what_exists
 
 _DEV_SPLITS = "validation", "dev"
 
@@ -24,7 +26,7 @@ def with_hub_splits(definition):
     if train is None:
         return definition
     with _loading(definition["train"], train):
-        builder = open_builder(train.path, train.config)
+        builder = datasets.load_dataset_builder(train.path, name=train.config)
         splits = [*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))]
     known = {"dev": next((split for split in _DEV_SPLITS if split in splits), None),
              "test": "test" if "test" in splits else None}
@@ -41,6 +43,10 @@ def _is_labelled(rows):
     return all({*rows[name]} != {-1} for name in classes)
 
 
+@contextlib.contextmanager
 def _loading(source, table):
     """Context manager for calls to the hub libraries. source: as the user named the HubTable."""
-    return hub_errors(repr(source), table.path, HUB_TABLE_NOTATION, "Or set the keys of the task to files.")
+    advice = ("Check the connection, and rerun the same command: what was downloaded is kept. Or set the keys of the "
+              "task to files.")
+    with hub_errors(repr(source), table.path, advice), names_what_exists(f"{source!r}:", HUB_TABLE_NOTATION):
+        yield

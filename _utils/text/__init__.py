@@ -1,6 +1,6 @@
 """From text to batches. Reading order of the modules:
 
-sources               an entry of `datas` as a Corpus: texts of the hub (hub_texts), or files, which readers
+sources               an entry of `datas` as a Corpus: texts of the hub (hub_texts, streams), or files, which readers
                       finds and reads; its documents in an Arrow file (prepared_files)
 vocabulary            the tokenizer: loaded, or trained on the documents
 special_tokens        its special tokens and their template; text_tokenizer, with which all raw text is tokenized

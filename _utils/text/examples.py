@@ -1,5 +1,8 @@
 """Prepared examples and their cache, held-out examples, and the unigram entropy of the text."""
+import itertools
 import random
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import datasets
@@ -12,7 +15,7 @@ from _utils.files import content_key
 from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
-from _utils.text.processors import ELECTRADataProcessor
+from _utils.text.processors import MAX_FILES, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
 from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
 
@@ -54,6 +57,7 @@ def split_held_out(examples):
         for part in (training, held_out))
 
 
+_FILES_OF_PART = 16  # at most, of the examples of a part of a stream
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
 _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
 
@@ -88,15 +92,39 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     }
     key = content_key((_BUILDING_VERSION, corpus.key, text_tokenizer(hf_tokenizer).to_str(), options))
     path = Path(cache_dir) / f"examples_{key}.arrow"
-    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
-    if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):  # none is missing
-        return datasets.concatenate_datasets([prepared(file) for file in files])
-    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, **options)
-    check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
-    with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
-        for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
-            left.unlink()
-        return processor.map(path, num_proc)  # only the files that such a process has not finished
+
+    def build(path, open_documents, first_row=0, max_files=MAX_FILES):
+        files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
+        if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):  # none is missing
+            return datasets.concatenate_datasets([prepared(file) for file in files])
+        processor = ELECTRADataProcessor(open_documents(), hf_tokenizer, **options, first_row=first_row)
+        if not first_row:
+            check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
+        with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
+            for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
+                left.unlink()
+            return processor.map(path, num_proc, max_files)  # only the files that such a process has not finished
+
+    if corpus.parts is None:
+        return build(path, lambda: corpus.documents)
+    with closing(corpus.parts):
+        return datasets.concatenate_datasets([*_build_parts(corpus.parts, path, build)])
+
+
+def _build_parts(parts, path, build):
+    """Yield the examples of each part of a stream, whose documents are then deleted.
+
+    build: function of the path of the examples, a function that opens the documents, and keyword arguments.
+    """
+    for number in itertools.count():
+        open_documents = partial(parts.documents, number)
+        yield build(path.with_stem(f"{path.stem}_{number:05}"), open_documents, first_row=parts.first_row(number),
+                    max_files=_FILES_OF_PART)
+        if not parts.is_read(number):  # the examples are older than the records
+            open_documents()
+        parts.delete(number)
+        if parts.is_last(number):
+            return
 
 
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):

@@ -57,7 +57,8 @@ def prepare_data(c):
     else:
         hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
     options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    warn_of_marks = c.cased is None and c.strip_accents is None
+    # A vocabulary that is trained has been checked for marks before.
+    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
     return hf_tokenizer, [
         prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora
     ]

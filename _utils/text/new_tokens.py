@@ -6,37 +6,60 @@ from tokenizers import models
 from _utils.errors import UserError
 from _utils.runs.checkpoints import tokenizer_record
 from _utils.text.special_tokens import text_tokenizer
-from _utils.text.vocabulary import read_vocab_file, tokenizer_from_json
+from _utils.text.vocabulary import is_vocab_file, load_tokenizer, read_vocab_file, tokenizer_from_json
 
 
-def extend_tokenizer(hf_tokenizer, path):
-    """Return the tokenizer of trained networks with the missing tokens of a vocab.txt, whose ids follow the present
-    ones.
+def extend_tokenizer(hf_tokenizer, vocab):
+    """Return the tokenizer of trained networks with more tokens, whose ids follow the present ones.
 
-    Raises UserError for another model than WordPiece.
+    vocab: a vocab.txt, of which the tokens that are missing are added; or a tokenizer, as in `load_tokenizer`, that has
+    the present tokens and more.
+    Raises UserError for a tokenizer with other tokens, and for words to be added to another model than WordPiece.
     """
+    if not is_vocab_file(vocab):
+        return _with_the_same_tokens(hf_tokenizer, load_tokenizer(vocab), vocab)
     if not isinstance(hf_tokenizer.backend_tokenizer.model, models.WordPiece):
-        raise UserError(f"vocab={path!r} adds words, which only WordPiece vocabularies support. Leave out vocab.")
-    return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, path))
+        raise UserError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
+                        "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
+    return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
+
+
+def _with_the_same_tokens(hf_tokenizer, extended, name):
+    """The tokenizer `extended`; UserError unless it has all tokens of hf_tokenizer, with the same ids."""
+    ids = extended.get_vocab()
+    for token, i in hf_tokenizer.get_vocab().items():
+        if ids.get(token) != i:
+            raise UserError(f"vocab={name!r} is not the vocabulary of initial_weights with more tokens: the id of "
+                            f"{token!r} is {ids.get(token)} instead of {i}. Leave out vocab, or set it to a vocab.txt "
+                            "with the words to add.")
+    return extended
 
 
 def _missing_tokens(hf_tokenizer, path):
-    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them. Prints them, and those that it splits."""
-    present = hf_tokenizer.get_vocab().keys()
-    words = {token: _words_of(hf_tokenizer, token) for token in read_vocab_file(path) if token not in present}
-    split = [token for token, parts in words.items() if len(parts) > 1]
-    whole = dict.fromkeys(parts[0] for parts in words.values() if len(parts) == 1)
-    missing = [token for token in whole if token not in present]
+    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them.
+
+    Prints them, and those that it cannot produce.
+    """
+    tokens, present, missing, split = read_vocab_file(path), hf_tokenizer.get_vocab(), [], []
+    for token in filter(str.strip, tokens):
+        if token in present:
+            continue
+        words = [token] if token.startswith("##") else _words_of(hf_tokenizer, token)
+        if len(words) == 1:
+            missing.extend(set(words) - present.keys())
+        else:
+            split.append(token)
+    if split:
+        print(f"Skipping {len(split):,} of {len(tokens):,} tokens of {path}, because the tokenizer splits them before "
+              f"it looks up tokens: {', '.join(split[:5])}")
+    missing = list(dict.fromkeys(missing))
     print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
-    print(f"Skipping {len(split):,} that the tokenizer splits: {', '.join([*split[:5], '...'])}")
     return missing
 
 
 def _words_of(hf_tokenizer, text):
-    """The words of a text for WordPiece: normalized, and split at spaces and punctuation. A ##continuation is one."""
+    """The words of a text for WordPiece: normalized, and split at spaces and punctuation."""
     tokenizer = hf_tokenizer.backend_tokenizer
-    if text.startswith("##"):
-        return [text]
     text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     if tokenizer.pre_tokenizer is None:
         return [text]

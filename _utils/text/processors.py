@@ -37,6 +37,7 @@ class ELECTRADataProcessor:
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
     long_lines: 'truncate' drops the part of a line that does not fit into an example, as Google's code (F2); with
     'keep' it begins the next example.
+    first_row: of hf_dset in its corpus, a multiple of BLOCK, if it is a part of one.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ELECTRADataProcessor:
         seed: int = 0,
         rows_per_document: int = 1,
         long_lines: str = "truncate",
+        first_row: int = 0,
     ):
         store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
@@ -74,7 +76,7 @@ class ELECTRADataProcessor:
         start = block * BLOCK
         table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
         continues = (table["continues"].to_pylist() if "continues" in table.column_names
-                     else (row % self.rows_per_document != 0 for row in itertools.count(start)))
+                     else (row % self.rows_per_document != 0 for row in itertools.count(self.first_row + start)))
         return zip((text.as_py() or "" for text in table[self.text_col]), continues)
 
     def tokenize(self, rows):
@@ -149,18 +151,18 @@ class ELECTRADataProcessor:
         return input_ids, len(input_ids) if self.n_first is None else len(self.before) + len(first) + self.n_first
 
     def _block_rng(self, block):
-        return random.Random(f"{self.seed}, block {block}")
+        return random.Random(f"{self.seed}, block {self.first_row // BLOCK + block}")
 
-    def map(self, cache_file_name, num_proc=None):
+    def map(self, cache_file_name, num_proc=None, max_files=MAX_FILES):
         """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None:
         one per core).
 
-        They are written to at most MAX_FILES Arrow files named after `cache_file_name`, with the blocks evenly divided.
+        They are written to at most max_files Arrow files named after `cache_file_name`, with the blocks evenly divided.
         Files that an earlier call finished are kept.
         """
         target = Path(cache_file_name)
         n_blocks = -(-len(self.hf_dset) // BLOCK)
-        parts = list(chunked(range(n_blocks), -(-n_blocks // MAX_FILES)))
+        parts = list(chunked(range(n_blocks), -(-n_blocks // max_files)))
         files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(parts):05}"): blocks for i, blocks in enumerate(parts)}
         missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]
         if missing:

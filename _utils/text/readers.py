@@ -2,6 +2,7 @@
 import codecs
 import glob
 import io
+import itertools
 import json
 import lzma
 import os
@@ -44,18 +45,19 @@ def find_files(pattern):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
     their paths.
 
-    Prints which other files it skips. Raises UserError if there are no text files.
+    Prints which other files it skips. Raises UserError if there are no text files, or if a folder cannot be listed.
     """
-    pattern = str(pattern)
-    existing = glob.escape(pattern) if os.path.exists(pattern) else pattern  # its name may contain glob characters
-    found = glob.glob(os.path.join(existing, "**") if os.path.isdir(pattern) else existing, recursive=True)
-    paths = {path for path in found if os.path.isfile(path)}
-    files = set(filter(format_of, paths))
+    if os.path.isfile(pattern):  # its name may contain glob characters
+        paths = {str(pattern)}
+    else:
+        paths = {*(_walk(pattern) if os.path.isdir(pattern) else _glob(str(pattern)))}
+    files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
-        _print_once(f"Skipped {len(skipped):,} of {len(paths):,} files in {pattern}, which are not named *.txt, "
-                    f"*.jsonl, *.parquet or wiki_NN (also compressed): {', '.join(skipped[:5])}")
+        names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
+        _print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
+                    f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
-        raise UserError(f"Invalid value for datas: {pattern!r}. It is not a file, folder or glob with text in "
+        raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also "
                         f"{', '.join(COMPRESSIONS)}). "
                         f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}, and those on the hub, "
@@ -67,6 +69,31 @@ def find_files(pattern):
 def _print_once(line):
     """Print a line once in a process, which may look for the same files several times."""
     print(line)
+
+
+def _glob(pattern):
+    """Return the paths that a glob matches, except for folders of which it matches files.
+
+    The folders it begins with are not patterns if they exist, and neither are brackets if it matches nothing otherwise.
+    """
+    existing = (path for path in map(str, Path(pattern).parents) if os.path.isdir(path) and pattern.startswith(path))
+    folder = next(existing, "")
+    name = pattern[len(folder):]
+    found = lambda name: glob.glob(glob.escape(folder) + name, recursive=True)
+    paths = [path.rstrip(os.sep) for path in found(name) or found(name.replace("[", "[[]"))]
+    return {*paths} - {os.path.dirname(path) for path in paths}
+
+
+def _walk(folder):
+    """Yield all visible files and links below a folder. Raises UserError for a folder that cannot be listed."""
+    def fail(error):
+        with reading(error.filename):
+            raise error
+
+    for root, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]  # not followed: may be cycles
+        yield from (os.path.join(root, name) for name in [*links, *names] if not name.startswith("."))
 
 
 def format_of(path):
@@ -99,10 +126,7 @@ def read_file(path, encoding, documents):
             return
         # drops a byte order mark
         with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:
-            if file_format == ".txt":
-                yield from _read_text(stream, _ENDS[documents])
-            else:
-                yield from _READERS[file_format](stream, path)
+            yield from _READERS[documents if file_format == ".txt" else file_format](stream, path)
 
 
 def _open(path):
@@ -111,35 +135,43 @@ def _open(path):
     return lzma.open(path) if suffix == ".xz" else pyarrow.input_stream(path, compression=COMPRESSIONS.get(suffix))
 
 
-def check_encoding(path, encoding):
-    """Raise UserError, with the line, for a text file in another encoding."""
-    if format_of(path) == ".parquet":
-        return
+def invalid_line(path, encoding):
+    """The number of the first line of a text file that is not text in this encoding; None if all of it is."""
     number = 1
     with reading(path), _open(path) as file:
         try:
             for text in codecs.iterdecode(iter(partial(file.read, LONG), b""), encoding):
                 number += text.count("\n")
         except UnicodeDecodeError as error:
-            number += error.object[:error.start].count(b"\n")
-            raise UserError(f"{path}, line {number} is not {encoding} text. Convert the file, or set the encoding of "
-                            "all files, for example encoding=latin-1.") from error
+            return number + error.object[:error.start].count(b"\n")
 
 
-# Which lines end a document of a .txt file, for each value of the key `documents`.
-_ENDS = {"blank_line": lambda line: not line.strip(), "line": lambda line: line.endswith("\n"),
-         "file": lambda line: False}
+def _read_whole(stream, path):
+    kind = str
+    while text := stream.read(LONG) + stream.readline(LONG):
+        yield kind(text)
+        kind = Continuation
 
 
-def _read_text(stream, is_end):
-    """Yield the documents of a .txt file, in pieces of up to twice LONG. is_end: function of a line."""
+def _read_blank_line_separated(stream, path):
     text, kind = "", str
-    for line in iter(partial(stream.readline, LONG), ""):
-        text += line
-        if is_end(line) or len(text) >= LONG:
-            yield kind(text.rstrip())
-            text, kind = "", str if is_end(line) else Continuation
-    yield kind(text.rstrip())
+    for line in itertools.chain(iter(partial(stream.readline, LONG), ""), [""]):
+        if line.strip():
+            text += line
+            if len(text) >= LONG:
+                yield kind(text)
+                text, kind = "", Continuation
+        else:
+            if text:
+                yield kind(text.removesuffix("\n"))
+            text, kind = "", str
+
+
+def _read_lines(stream, path):
+    kind = str
+    while line := stream.readline(LONG):
+        yield kind(line.removesuffix("\n"))
+        kind = str if line.endswith("\n") else Continuation
 
 
 def _read_json_lines(lines, path):
@@ -150,29 +182,43 @@ def _read_json_lines(lines, path):
 
 def _text_of_json(line, path, number):
     try:
-        text = json.loads(line)["text"]
+        content = json.loads(line)
+        text = content["text"]
         text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
         return text
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
+    except KeyError:
+        raise UserError(f"{path}, line {number} has no \"text\" (its keys: {', '.join(content):.200}). Rename the key "
+                        "of the texts, or remove the line.") from None
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
                         f"line.") from None
 
 
-_ARTICLE = re.compile(r"(?s)<doc [^\n]*>\n(.*?)</doc>")
+def _read_wikiextractor(lines, path):
+    """Yield the articles between <doc ...> and </doc> without their titles (the first line), or WikiExtractor's --json
+    lines.
+    """
+    article = None
+    for number, line in enumerate(lines, 1):
+        if line.startswith("<doc "):
+            article = []
+        elif article is None:
+            if line.startswith("{"):
+                yield _text_of_json(line, path, number)
+            elif line.strip():
+                raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
+                                "WikiExtractor. Rename the file to .txt or .jsonl.")
+        elif line.startswith("</doc>"):
+            yield "\n".join(article[1:])
+            article = None
+        elif line.strip():
+            article.append(line.strip())
+    if article is not None:
+        raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 
 
-def _read_wikiextractor(stream, path):
-    """Yield the articles between <doc ...> and </doc> without their titles, the first lines."""
-    text = stream.read()  # WikiExtractor divides its output into files of a megabyte
-    if _ARTICLE.sub("", text).strip():
-        raise UserError(f"{path} has text outside <doc> ... </doc>, so it is truncated or not the output of "
-                        "WikiExtractor. Replace it, or rename it to .txt or .jsonl.")
-    for match in _ARTICLE.finditer(text):
-        title, *lines = map(str.strip, match[1].split("\n"))
-        yield "\n".join(filter(None, lines))
-
-
-_READERS = {".jsonl": _read_json_lines, "wiki": _read_wikiextractor}
+_READERS = {"blank_line": _read_blank_line_separated, "file": _read_whole, "line": _read_lines,
+            ".jsonl": _read_json_lines, "wiki": _read_wikiextractor}
 
 
 def _read_parquet(path):

@@ -5,6 +5,7 @@ prepared file has a hash of the content that it was made from, so it is never ou
 of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
 import itertools
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,33 +16,38 @@ import datasets
 import pyarrow
 from fastcore.basics import chunked
 
-from _utils.errors import UserError
-from _utils.files import content_key, file_chunks, recorded
+from _utils.errors import UserError, as_user_error
+from _utils.files import content_key, file_chunks, write_text_atomically
 from _utils.names import hub_text, without_parts
 from _utils.progress import Progress
-from _utils.text.hub_texts import check_hub_text, commit_of, download, stream
-from _utils.text.prepared_files import prepared
+from _utils.text.hub_texts import check_hub_text, commit_of, download
+from _utils.text.prepared_files import current_hash, prepared
 from _utils.text.readers import (
     EMBEDDED,
     LONG,
     Continuation,
-    check_encoding,
     cut_text,
     find_files,
     format_of,
+    invalid_line,
     read_file,
     reading,
 )
+from _utils.text.streams import StreamedParts
 
 _READING_VERSION = 2  # increase it if the same files then give other documents
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`."""
+    """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`.
+
+    parts: the documents of a text that is streamed, else None.
+    """
     name: str
     hash_content: Callable[[], str]
     open_documents: Callable[[], datasets.Dataset]
+    parts: StreamedParts | None = None
 
     @cached_property
     def key(self):
@@ -51,52 +57,49 @@ class Corpus:
     @cached_property
     def documents(self):
         """Memory-mapped datasets.Dataset with the column `text`, opened on first use, and prepared if it is not in the
-        cache.
+        cache. Of a text that is streamed, the first part.
         """
         return self.open_documents()
 
 
-def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None, n_streamed=None):
+def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None, stream=None):
     """Return the Corpus of one entry of `datas` (a name, a hub id or a path). The text is read when its `key` or
     `documents` are first used.
 
     documents: how .txt files are divided, as in `read_file`.   revisions: {name or id: commit, branch or tag} of hub
-    texts.   n_streamed: number of documents of hub texts to stream; None: all are downloaded.
+    texts.   stream: value of the key `stream`.
     Raises UserError for a path that does not exist or has no text files, or an unreachable hub; `key` for files in
     another encoding, and for a configuration, split or column that a hub dataset does not have; `documents` for a file
     that cannot be read, and for damaged prepared documents.
     """
     cache_dir = Path(cache_dir)
     if text := hub_text(source):
-        return _of_hub(source, text, (revisions or {}).get(without_parts(source)), n_streamed, cache_dir)
+        return _of_hub(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
     if source in EMBEDDED:
         return _own_files(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
     return _own_files(source, source, cache_dir, encoding, documents)
 
 
-def _of_hub(source, text, revision, n_streamed, cache_dir):
+def _of_hub(source, text, revision, stream, cache_dir):
     """Return the Corpus of a HubText. Its key is a hash of its parts, the commit, and how much of it is streamed.
 
     That the hub has it is recorded in a file, so that later runs need no connection.
     """
     commit = commit_of(source, text, revision, cache_dir)
-    version = (*text[:4], commit, n_streamed) if n_streamed else (*text[:4], commit)
+    version = (*text[:4], commit, stream) if stream else (*text[:4], commit)
     key = content_key(version)
+    record = cache_dir / f"source_{key}.json"
 
     def hash_content():
-        def check():
-            check_hub_text(source, text, commit)
-            return key
-        return recorded(cache_dir / f"source_{key}.txt", check)
+        if not record.exists():
+            check_hub_text(source, text, commit, bool(stream))
+            write_text_atomically(record, json.dumps(version))
+        return key
 
-    def open_documents():
-        if not n_streamed:
-            return download(source, text, commit)
-        texts = Progress(stream(source, text, commit, n_streamed), f"Streaming {source}", n_streamed, unit="documents")
-        rows = ({"text": document} for document in texts)
-        return prepared(cache_dir / f"documents_{key}.arrow", lambda file: _write_rows(rows, ["text"], source, file))
-
-    return Corpus(source, hash_content, open_documents)
+    if not stream:
+        return Corpus(source, hash_content, lambda: download(source, text, commit))
+    parts = StreamedParts(source, text, commit, key, stream, cache_dir)
+    return Corpus(source, hash_content, lambda: parts.documents(0), parts)
 
 
 def _own_files(name, path, cache_dir, encoding, documents):
@@ -105,27 +108,23 @@ def _own_files(name, path, cache_dir, encoding, documents):
     Its key is a hash of the options for reading and of formats, compressions, sizes and contents of the files.
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
+    record = cache_dir / f"source_{content_key((options, files))}.xxh3"
 
     def hash_content():
-        # The time of change (ctime) cannot be set, unlike the time of modification.
-        stats = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in map(os.stat, files)]
-        return recorded(cache_dir / f"source_{content_key((options, files, stats))}.txt",
-                        lambda: content_key(options, _contents(files, encoding)))
+        with reading(path):  # a file that vanished
+            return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
 
     def open_documents():
         texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in files)
-        rows = _rows(Progress(texts, f"Reading {name}", unit="documents"))
         path = cache_dir / f"documents_{corpus.key}.arrow"
-        return prepared(path, lambda file: _write_rows(rows, ["text", "continues"], name, file))
-
+        return prepared(path, lambda file: _write_documents(texts, name, file))
     corpus = Corpus(name, hash_content, open_documents)
     return corpus
 
 
 def _contents(files, encoding):
     """Yield formats, compressions, sizes and contents of files, after their encoding was checked."""
-    for path in files:
-        check_encoding(path, encoding)
+    _check_encoding([path for path in files if format_of(path) != ".parquet"], encoding)
     for path in files:
         with reading(path):
             suffix = os.path.splitext(path)[1].lower()
@@ -133,22 +132,35 @@ def _contents(files, encoding):
             yield from file_chunks(path)
 
 
-def _write_rows(rows, columns, name, file):
-    """Write an iterable of dictionaries with these columns, text and continues, as Arrow rows. name: of the corpus.
+def _check_encoding(files, encoding):
+    """Raise UserError for text files in another encoding."""
+    with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
+                       f"latin-1.", LookupError):
+        "".encode(encoding)
+    if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
+        raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
+                        "their encoding (for example encoding=latin-1), which all files share. "
+                        f"{'; '.join(invalid):.2000}")
 
-    Raises UserError if there are none.
+
+def _write_documents(documents, name, file):
+    """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus.
+
+    Raises UserError if there is no text.
     """
-    kinds = {"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}
-    schema = datasets.Features({column: kinds[column] for column in columns}).arrow_schema
-    with pyarrow.ipc.new_stream(file, schema) as writer:
-        for batch in chunked(rows, 100):
-            writer.write_batch(pyarrow.RecordBatch.from_pylist(batch, schema))
+    schema = datasets.Features(
+        {"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}
+    ).arrow_schema
+    bar = Progress(documents, f"Reading {name}", unit="documents")
+    with bar, pyarrow.ipc.new_stream(file, schema) as writer:
+        for rows in chunked(_rows(bar), 100):
+            writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
         if not writer.stats.num_record_batches:
-            raise UserError(f"Invalid value for datas: {name!r}. It contains no text.")
+            raise UserError(f"Invalid value for datas: {name!r}. Its files contain no text.")
 
 
 def _rows(documents):
-    """Yield the rows of all documents, strings and Continuations, that are not empty."""
+    """Yield the rows of all documents that are not empty."""
     for document in documents:
         continues = isinstance(document, Continuation)
         if document.strip():

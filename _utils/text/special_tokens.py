@@ -35,7 +35,7 @@ def complete_special_tokens(hf_tokenizer):
     """Add in place what a tokenizer made with the library `tokenizers` often lacks: the roles of its special tokens,
     and the template that puts them around texts.
     """
-    roles = roles_in(hf_tokenizer.get_vocab())
+    roles = roles_in(hf_tokenizer.get_vocab()) | unknown_token(hf_tokenizer.backend_tokenizer)
     present = hf_tokenizer.special_tokens_map
     if missing := {role: token for role, token in roles.items() if role not in present}:
         hf_tokenizer.add_special_tokens(missing)
@@ -44,6 +44,14 @@ def complete_special_tokens(hf_tokenizer):
     if others := [token for token in added if token.special and token.content not in known]:
         hf_tokenizer.add_special_tokens({"extra_special_tokens": [*hf_tokenizer.extra_special_tokens, *others]})
     _add_template(hf_tokenizer)
+
+
+def unknown_token(tokenizer):
+    """{"unk_token": token} of a tokenizers.Tokenizer whose model has one, else {}."""
+    model = json.loads(tokenizer.to_str())["model"]
+    by_id = model.get("unk_id") is not None
+    token = model["vocab"][model["unk_id"]][0] if by_id else model.get("unk_token")
+    return {"unk_token": token} if token else {}
 
 
 class Template(NamedTuple):

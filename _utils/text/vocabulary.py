@@ -7,16 +7,18 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import content_key, recorded
+from _utils.files import content_key, write_text_atomically
 from _utils.names import find_checkpoint, is_vocab_file
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
+from _utils.text.normalization import warn_of_losses
 from _utils.text.readers import PROSE, cut_text
 from _utils.text.special_tokens import (
     SPECIAL_TOKENS,
@@ -76,6 +78,7 @@ def is_cacheable(tokenizer):
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
+_EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of each, that are checked before training
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
@@ -135,8 +138,21 @@ def read_vocab_file(path):
     """Return the lines of a vocab.txt."""
     advice = "Pass a vocab.txt with one token per line in UTF-8."
     with as_user_error(f"The vocabulary {path} cannot be read ({{error}}). {advice}", (OSError, UnicodeDecodeError)):
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        content = Path(path).read_bytes()
+        _check_for_sentencepiece(path, content)
+        text = content.decode("utf-8-sig")
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+
+
+def _check_for_sentencepiece(path, content):
+    """Raise UserError, with how to convert it, for the content of a model of SentencePiece or of its list of pieces."""
+    is_model = b"\0" in content and "\u2581".encode() in content  # its mark of a space
+    if is_model or content.startswith(b"<unk>\t0\n"):
+        what = "is a SentencePiece model" if is_model else "lists the pieces of a SentencePiece model"
+        raise UserError(f"{path} {what}. Convert the model to a tokenizer: install sentencepiece and protobuf, copy it "
+                        "to tokenizer/sentencepiece.bpe.model, run python -c \"from transformers import "
+                        "XLMRobertaTokenizer as T; T.from_pretrained('tokenizer').save_pretrained('tokenizer')\", and "
+                        "set vocab=tokenizer.")
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=None):
@@ -211,12 +227,14 @@ def pretrained_tokenizer(name, advice):
         for file, load in (("tokenizer.json", _from_tokenizer_file), ("vocab.txt", from_vocab_file)):
             if Path(name, file).exists():
                 return load(os.path.join(name, file))
-    with as_user_error(f"The tokenizer {name!r} could not be loaded as a fast one ({{error}}). {advice}"):
-        tokenizer = _usable(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+    with as_user_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
         raise UserError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
-    if tokenizer.pad_token is None:
+    if not tokenizer.is_fast:
+        raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
+    if _usable(tokenizer).pad_token is None:
         raise UserError(f"The tokenizer {name!r} has no padding token. {advice}")
     return tokenizer
 
@@ -227,15 +245,28 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
     key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora], *settings))
 
     def train():
+        if cased is None and strip_accents is None:
+            names = ", ".join(corpus.name for corpus in corpora)
+            warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
-        texts = lambda: Progress(_sample_of_text(corpora), title, unit="texts")
-        return "".join(f"{token}\n" for token in train_vocabulary(size, texts, *settings))
+        return train_vocabulary(size, lambda: Progress(_sample_of_text(corpora), title, unit="texts"), *settings)
 
     path = cache_dir / f"vocab_{size}_{key}.txt"
-    tokens = recorded(path, train).split("\n")[:-1]
-    if len(tokens) < size:
-        print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {size:,}")
-    return tokenizer_from_tokens(tokens, path, *settings)
+    if not path.exists():
+        tokens = train()
+        if len(tokens) < size:
+            print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested "
+                  f"{size:,}")
+        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
+    return tokenizer_from_tokens(path.read_text(encoding="utf-8").split("\n")[:-1], path, *settings)
+
+
+def _excerpt(corpora):
+    """Yield the beginnings of documents that are evenly spaced in each corpus."""
+    n, length = _EXCERPT
+    for corpus in corpora:
+        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
+        yield from ((text or "")[:length] for text in corpus.documents.select(rows)["text"])
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):

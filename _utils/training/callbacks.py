@@ -21,7 +21,7 @@ MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling ha
 
 class Stopped(UserError):
     """The run was asked to stop and has saved its state. The exit status is that of an interrupted program."""
-    prefix, exit_status = "", 130
+    prefix, exit_status, is_common = "", 130, True
 
 
 class StopSignals:
@@ -218,7 +218,7 @@ class TrainingRecorder(Callback):
                 },
             )
         loss, auc, *others = described(metrics)
-        self.bar.set_postfix_str(", ".join([loss, auc, f"{speed:,.0f} tokens/s", *others]), refresh=False)
+        self.bar.details = [loss, auc, f"{speed:,.0f} tokens/s", *others]
         self.begin_interval()
 
     # Milestones
@@ -333,8 +333,7 @@ class LossProgress(Callback):
                 raise UserError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
                                 "task with task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
-            name = getattr(self.learn.loss_func, "name", "loss")
-            self.bar.set_postfix_str(f"{name} {loss:.3f}", refresh=False)
+            self.bar.details = [f"{getattr(self.learn.loss_func, 'name', 'loss')} {loss:.3f}"]
             self.losses = []
         self.bar.update()
 

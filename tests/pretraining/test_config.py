@@ -53,6 +53,7 @@ PRETRAINING = {
     "datas=2014,2015": ["2014", "2015"],
     "revisions={'wikipedia': 'main'}": {"wikipedia": "main"},
     "stream=1e6": 1_000_000,
+    "stream=5e9 characters": "5e9 characters",
     "vocab=my/vocab.txt": "my/vocab.txt",
     "vocab=3e4": 30000,
     "milestones=50,100": [50., 100.],
@@ -89,7 +90,7 @@ def test_an_override_changes_only_its_key_and_has_the_type_of_the_key(config, ar
 INVALID_PRETRAINING = {
     "sise=base": "'size'", "--steps=100": "'steps'", "steps": "key=value", "size=huge": "'small'",
     "quickstart=1": "True or False", "device=gpu": "'cuda'", "base_run_name=runs/first": "without /",
-    "revisions=main": "commit", "stream=1e5 letters": "an integer", "vocab=100": "200", "milestones=50,0": "above 0",
+    "revisions=main": "commit", "stream=1e5 letters": "characters", "vocab=100": "200", "milestones=50,0": "above 0",
     "steps=1.5": "an integer", "lr=fast": "a number above 0", "max_length=1024": "512",
     "mask_prob=15": "between 0 and 1"}
 INVALID_FINETUNING = {
@@ -110,7 +111,7 @@ def test_keys_are_checked_when_set_and_in_the_first_cell():
     assert config.size == config["size"] == "base"
     assert_raises(["size", "'huge'", "'small'"], setattr, config, "size", "huge")
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
-    assert_raises(["'learning_rate'", " lr,"], MyConfig, {**c, "learning_rate": 1e-3})
+    assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
 
 
 @pytest.mark.parametrize("script", [pretrain, finetune])

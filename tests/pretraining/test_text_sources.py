@@ -9,6 +9,7 @@ import pandas
 import pyarrow
 import pytest
 
+from _utils.errors import UserError
 from _utils.text import load_tokenizer, text_tokenizer
 from _utils.text.sources import load_documents
 
@@ -40,6 +41,7 @@ FILES = {
     "windows_line_ends.txt": TXT.replace("\n", "\r\n"),
     "lines.jsonl": JSON_LINES,
     "wiki_00": ARTICLES,
+    "wiki_01": JSON_LINES,
     "byte_order_mark.txt": "\ufeff" + TXT,
     "byte_order_mark.jsonl": "\ufeff" + JSON_LINES,
 }
@@ -86,6 +88,16 @@ def test_folders_are_read_recursively_and_globs_like_in_a_shell(tmp_path, texts_
     assert texts_of(source) == expected.split()
 
 
+@pytest.mark.parametrize("source, expected", [
+    ("[ab] c/*.txt", "first second"), ("[ab] c/**/*.txt", "first second third"), ("[ab] c/[1]*", "first"),
+    ("[ab] c/[12].txt", "first second"), ("[a-c] ?/1.txt", "other"), ("[ab] c/[x] d/*.txt", "third")])
+def test_folders_of_a_glob_may_have_brackets_in_their_names(tmp_path, texts_of, source, expected):
+    files = {"[ab] c/1.txt": "first", "[ab] c/2.txt": "second", "[ab] c/[x] d/3.txt": "third", "b c/1.txt": "other"}
+    for name, content in files.items():
+        write(tmp_path / name, content)
+    assert texts_of(source) == expected.split()
+
+
 def test_files_that_are_not_read_are_named(tmp_path, capsys):
     for name in ("a.txt", "b.txt.aa", "data.json", ".c.txt"):
         write(tmp_path / "texts" / name, "x")
@@ -99,7 +111,7 @@ def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS
     assert texts_of("text.txt", encoding="latin-1") == [text.encode().decode("latin-1") for text in DOCUMENTS]
-    assert texts_of("text.txt", documents="file") == [TXT.rstrip()]  # with its blank lines
+    assert texts_of("text.txt", documents="file") == [TXT]  # with its blank lines
     assert texts_of("text.txt", documents="line") == ["First line.", "Ä second, naïve line.", "Another document."]
 
 
@@ -119,6 +131,15 @@ def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, chan
     before = texts_of("books")
     change(tmp_path / "books")
     assert texts_of("books") != before
+
+
+def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):
+    write(tmp_path / "text.txt", TXT)
+    texts_of("text.txt")
+    [path] = (tmp_path / "cache").glob("*.arrow")
+    path.write_bytes(path.read_bytes().replace(b"Another", b"Ynother"))
+    with pytest.raises(UserError, match="documents_"):
+        texts_of("text.txt")
 
 
 def test_the_quickstarts_text_is_held_out_in_part_and_its_vocabulary_knows_all_of_it(tmp_path):

@@ -4,6 +4,7 @@ import random
 import datasets
 import pytest
 
+from _utils.errors import UserError
 from _utils.text.sources import Corpus
 from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
@@ -38,6 +39,16 @@ def test_ids_are_the_lines_of_a_vocab_txt(vocab_file):
     assert tokenizer("Paris is a city.", "Cities?")["input_ids"] == [2, 5, 6, 7, 8, 10, 3, 1, 1, 3]
     assert (tokenizer.pad_token_id, tokenizer.mask_token_id) == (0, 4)
     assert tokens_by_id(load_tokenizer(vocab_file(["\ufeff" + tokens[0], *tokens[1:]]))) == tokens  # a byte order mark
+
+
+@pytest.mark.parametrize("name, content", [
+    ("spm.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n\x10\n\x07\xe2\x96\x81the\x15\0\0\x80\xbf"),
+    ("spm.vocab", "<unk>\t0\n<s>\t0\n</s>\t0\n\u2581the\t-1.5\n".encode())])
+def test_a_model_of_sentencepiece_is_recognized(tmp_path, name, content):
+    """The message names the conversion."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}.*save_pretrained.*vocab=tokenizer"):
+        load_tokenizer(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("size, n_corpora", [(200, 1), (300, 20), (700, 1)])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas
 import pytest
 from bad_inputs import CASES, ENGLISH, QUICK, WORDS, contents, faults, make_good_files, prepare
+from tiny_pretraining import flip_bit
 
 import pretrain
 from _utils.config import complete
@@ -39,13 +40,13 @@ def load_data(*overrides):
 
 BAD_TEXTS = [
     ({"folder/b.pdf": "x"}, ".jsonl"), ({"folder/a.txt": ""}, "no text"),
-    ({"folder/a.txt": "a", "folder/b.txt": b"one\ncaf\xe9\n"}, "b.txt, line 2"),
+    ({"folder/a.txt": "a", "folder/b.txt": b"one\ncaf\xe9\n", "folder/c.txt": b"\xe9"}, "b.txt, line 2.*c.txt, line 1"),
     ({"folder/a.txt.gz": gzip.compress(ENGLISH.encode(), mtime=0)[:-20]}, "a.txt.gz"),
     ({"folder/a.txt.zst": "plain"}, "a.txt.zst"),
     ({"folder/b.jsonl.gz": gzip.compress(b"\n" * 2_000_000 + b"x \xe9")}, "line 2000001"),  # longer than a block
     ({"folder/a.jsonl": JSON_LINES + "{'text': 1}"}, "a.jsonl, line 501"),
     ({"folder/a.jsonl": JSON_LINES + '{"body": ""}'}, "a.jsonl, line 501"),
-    ({"folder/wiki_00": "Title\nText"}, "wiki_00 .*WikiExtractor"),
+    ({"folder/wiki_00": "Title\nText"}, "wiki_00, line 1"),
     ({"folder/wiki_00": '<doc id="1">\nTitle\n\nText cut'}, "wiki_00"),
     ({"folder/a.parquet": b"PAR1"}, "a.parquet"),
     ({"folder/a.parquet": pandas.DataFrame({"body": ["x"]}).to_parquet()}, "a.parquet"),
@@ -64,7 +65,7 @@ def test_unusable_text_raises_and_leaves_no_examples(files, message):
     with pytest.raises(UserError, match=message) as error:
         load_data("datas=folder", "long_lines=truncate")
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
-    assert all(re.fullmatch(r"source_\w+\.txt|documents_\w+\.arrow", path.name)
+    assert all(re.fullmatch(r"source_\w+\.xxh3|documents_\w+\.arrow(\.xxh3)?", path.name)
                for path in Path("datasets").rglob("*"))  # only complete documents
 
 
@@ -79,9 +80,22 @@ def test_encodings_of_all_entries_are_checked_before_any_of_them_is_prepared():
 @pytest.mark.parametrize("vocab", ["vocab=vocab.txt", "vocab=300", "vocab=300 cased=True"])
 def test_a_vocabulary_that_destroys_words_is_reported(capsys, vocab):
     write("vocab.txt", "\n".join([*WORDS, "ハンタ", "か"]))
-    write("a.txt", "パンダ が パンダ か ハンタ\n\n" * 1000)
+    other = "words of text\n\n" * 1000 * ("300" in vocab)  # the first block; a vocabulary is trained on all of them
+    write("a.txt", other + "パンダ が パンダ か ハンタ\n\n" * 1000)
     load_data("datas=a.txt", "bs=4", *vocab.split())
     assert ("パンダ becomes ハンタ" in capsys.readouterr().out) == ("cased" not in vocab)
+
+
+@pytest.mark.parametrize("kind", ["documents", "examples"])
+def test_damaged_prepared_files_raise(kind):
+    write("text.txt", ENGLISH * 20)
+    load_data("datas=text.txt", "bs=4", "steps=2")
+    [path] = Path("datasets").glob(f"{kind}_*.arrow")
+    flip_bit(path)
+    if kind == "documents":  # which are read only to build examples
+        next(Path("datasets").glob("examples_*.arrow")).unlink()
+    with pytest.raises(UserError, match=f"{path.name}.xxh3"):
+        load_data("datas=text.txt", "bs=4")
 
 
 def test_pickles_and_remote_code_are_never_executed(repo):

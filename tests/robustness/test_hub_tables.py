@@ -91,7 +91,7 @@ def test_from_ids_to_predictions(sets, fresh_checkpoint):
 
 
 @pytest.mark.parametrize("task, patterns", [
-    ("{'train': 'some/nothing'}", ["'some/nothing'", "could not be loaded"]),
+    ("{'train': 'some/nothing'}", ["'some/nothing'", "no public dataset"]),
     ("{'train': 'some/imdb:other'}", ["'some/imdb:other'", "plain"]),
     ("{'train': 'some/imdb', 'dev': 'dev'}", ["some/imdb::dev", "train.*test"]),
     ("{'train': 'some/boolq'}", ["question, passage", "'text'"]),

@@ -68,14 +68,14 @@ def test_a_run_on_a_path_and_an_id_keeps_its_commit(hub):
 
 
 @pytest.mark.parametrize("source, patterns", [
-    ("someone/wep", ["not an existing path", "someone/wep could not be loaded", "hf auth login"]),
+    ("someone/wep", ["not an existing path", "no public dataset someone/wep", "hf auth login"]),
     (WEB, [r"\['crawl', 'books'\]", "owner/name:configuration"]),
     (f"{WEB}:other", ["'other' not found", r"\['crawl', 'books'\]"]),
     (f"{WEB}:crawl:dev", ["dev", r"\['train', 'test'\]"]),
     (f"{WEB}:crawl:train[:x]:content", [r"train\[:x\]"]),
     (f"{WEB}:crawl", ["no column 'text'", "'content'"]),
     (f"{WEB}:crawl::id", ["no column 'id' of texts", "'content'"]),
-    ("someone/code", ["scripts are no longer supported"])])
+    ("someone/code", ["only be loaded by code", "never run", "refs/convert/parquet"])])
 def test_what_the_hub_does_not_have(hub, source, patterns):
     hub.hub.commit("datasets/someone/code", {"code.py": b"open('ran', 'w')"})
     assert_one_line(hub.run("pretrain.py", *TRAIN, f"datas={LINES},{source}"), *patterns)
@@ -84,7 +84,7 @@ def test_what_the_hub_does_not_have(hub, source, patterns):
 
 
 @pytest.mark.parametrize("request_, how, patterns", [
-    ("HEAD .*README.md", 401, ["gated", "hf auth login"]),
+    ("HEAD .*README.md", 401, ["gated", "Accept its conditions"]),
     ("GET /large/.*train-2", "short", [WEB, "could not be loaded", "rerun the same command"]),
     ("/revision/", 500, [WEB, "500"])])
 def test_a_failed_download_is_one_line_and_the_same_command_resumes(hub, request_, how, patterns):
@@ -98,47 +98,73 @@ def test_a_failed_download_is_one_line_and_the_same_command_resumes(hub, request
     assert not complete & set(hub.downloads())
 
 
-EXAMPLES = """
-import json, sys
-from _utils.text import load_documents, load_tokenizer, prepare_examples
+STREAM = """
+import json, os, sys
+import datasets
+from _utils.text import load_documents, load_tokenizer, prepare_examples, streams
+datasets.config.STREAMING_READ_MAX_RETRIES = 1
+datasets.config.STREAMING_READ_RETRY_INTERVAL = 0
 from _utils.errors import print_user_errors
 print_user_errors()
-source, n_streamed = sys.argv[1:]
-corpus = load_documents(source, "datasets", n_streamed=int(n_streamed))
+streams.PART = 50_000  # three parts
+source, stream, *killed = sys.argv[1:]
+if killed:  # after the documents of a part were read
+    write = streams.write_text_atomically
+    streams.write_text_atomically = lambda path, text: os._exit(9) if killed[0] in path.name else write(path, text)
+corpus = load_documents(source, "datasets", stream=eval(stream))
 examples = prepare_examples(corpus, load_tokenizer("prose"), 64, 1, "datasets", num_proc=1)
 print(json.dumps(examples[:]["input_ids"]))
 """
 
 
-def read_examples(machine, source, n_streamed=0):
-    """A Done of a process that prints the examples of a text."""
-    (machine.folder / "examples.py").write_text(EXAMPLES)
-    return machine.run(str(machine.folder / "examples.py"), source, str(n_streamed))
+def stream(machine, source, how_much, *killed):
+    """A Done of reading examples of a text. how_much: value of the key `stream`.   killed: end of part, at which the
+    process is killed.
+    """
+    (machine.folder / "stream.py").write_text(STREAM)
+    return machine.run(str(machine.folder / "stream.py"), source, repr(how_much), *killed)
 
 
-def examples(machine, source, n_streamed=0):
-    return json.loads(assert_succeeds(read_examples(machine, source, n_streamed)).stdout)
+def examples(machine, source, how_much):
+    return json.loads(assert_succeeds(stream(machine, source, how_much)).stdout)
 
 
-def test_a_stream_gives_the_examples_of_a_download(hub):
+def test_a_stream_gives_the_examples_of_a_download_and_keeps_no_documents(hub):
     source = f"{WEB}:crawl::content"
-    streamed = examples(hub, source, 800)
+    downloaded = examples(hub, source, None)
+    hub.downloads()
+    streamed = examples(hub, source, True)
+    assert streamed == downloaded
+    assert not list(hub.folder.glob("datasets/documents_*.arrow*"))
+    assert all("bytes" in name for name in hub.downloads())
+    assert examples(hub, source, True) == streamed and not hub.downloads()
+    first = examples(hub, source, 800)
+    assert first == examples(hub, f"{WEB}:crawl:train[:800]:content", None)
     assert not [name for name in hub.downloads() if name.startswith(("train-2", "train-3")) and "bytes=" in name]
-    assert examples(hub, source, 800) == streamed and not hub.downloads()
-    assert streamed == examples(hub, f"{WEB}:crawl:train[:800]:content")
-    assert len(examples(hub, source, 5000)) == len(examples(hub, source))  # more than there are
+    n = sum(map(len, SHARDS[0][:100]))
+    assert examples(hub, source, f"{n - 1} characters") == examples(hub, source, 100)
 
 
-def test_a_failed_stream_is_one_line_and_leaves_nothing(hub):
-    hub.hub.fail("GET /large/.*train-3", 404)
-    done = read_examples(hub, f"{WEB}:crawl::content", 3000)
-    assert_one_line(done, WEB, "could not be loaded", "rerun the same command")
-    assert not list(hub.folder.rglob("*.arrow"))
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_interrupted_stream_resumes_where_it_was(hub, is_killed):
+    """A process is killed, or the hub is slow and then fails."""
+    source = f"{WEB}:crawl::content"
+    undisturbed = examples(hub, source, None)
+    if is_killed:
+        assert stream(hub, source, True, "00002.json").returncode == 9
+    else:
+        hub.hub.fail("GET /large/.*train-1", "slow")
+        hub.hub.fail("GET /large/.*train-3", 404)
+        assert_one_line(stream(hub, source, True), WEB, "could not be loaded", "rerun the same command")
+        assert not hub.hub.faults
+    hub.downloads()
+    assert examples(hub, source, True) == undisturbed
+    assert not [name for name in hub.downloads() if name.startswith("train-0")]
 
 
 def test_a_slice_is_not_streamed(hub):
-    done = hub.run("pretrain.py", *TRAIN, f"datas={WEB}:crawl:train[:10]:content", "stream=10")
-    assert_one_line(done, r"train\[:10\]", "train")
+    done = hub.run("pretrain.py", *TRAIN, f"datas={WEB}:crawl:train[:10]:content", "stream=True")
+    assert_one_line(done, r"train\[:10\]", "stream")
 
 
 def test_training_a_vocabulary_and_a_model_on_a_stream(hub):

@@ -1,4 +1,5 @@
-"""The export of the real notebooks keeps scripts that it replaces, which users are free to edit."""
+"""The export of the real notebooks does not undo edits of the scripts, which users are free to make in either of them.
+"""
 import json
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def contents():
     return {script: Path(script).read_text() for script in SCRIPTS.values()}
 
 
+def assert_refused(*shown):
+    """The export names these changes, and writes nothing."""
+    before = contents()
+    with pytest.raises(UserError, match="--overwrite") as error:
+        export_all()
+    assert all(text in str(error.value) for text in shown) and contents() == before
+    return str(error.value)
+
+
 def test_edits_of_a_notebook_are_exported_again_and_again(project):
     export_all()
     for old, new in ((OLD, NEW), (NEW, OLD)):
@@ -49,13 +59,16 @@ def test_edits_of_a_notebook_are_exported_again_and_again(project):
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values())
-def test_an_edited_script_is_kept_when_it_is_replaced(project, script):
+def test_an_edited_script_is_kept_with_and_without_edits_of_the_notebooks(project, script):
     export_all()
-    before = Path(script).read_text()
     edit_script(script)
-    for _ in range(2):
-        export_all()
-        assert Path(script).read_text() == before and NEW in Path(".exported", script).read_text()
+    assert_refused(script, "- " + OLD.strip(), "+ " + NEW.strip())
+    for notebook in SCRIPTS:
+        edit_notebook(notebook, "import sys\n", "import sys  # of the notebook\n")
+    assert "of the notebook" not in assert_refused(script, NEW.strip())  # only what would be lost
+    export_all("--overwrite")
+    assert NEW not in Path(script).read_text() and "of the notebook" in Path(script).read_text()
+    export_all()
 
 
 def test_check_writes_nothing(project):

@@ -96,8 +96,12 @@ class MyConfig(dict):
 
 
 def _unknown_key(name, known):
-    near = difflib.get_close_matches(name, known, n=1, cutoff=.65)
-    advice = f"Did you mean {near[0]!r}?" if near else f"Choose one of {', '.join(known)}."
+    if "task_overrides" in known and name in ("lr", "bs", "epochs", "rows"):
+        advice = "Set it by task, for example \"task_overrides={'rte': {'lr': 2e-5, 'epochs': 5}}\"."
+    elif near := difflib.get_close_matches(name, known, n=1, cutoff=.65):
+        advice = f"Did you mean {near[0]!r}?"
+    else:
+        advice = f"Choose one of {', '.join(known)}."
     return UserError(f"Unknown key: {name!r:.40}. {advice}")
 
 
@@ -272,9 +276,9 @@ def _check_pair(config, objective):
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
-    if config.vocab != config.initial_weights and not is_vocab_file(config.vocab):
-        raise UserError(f"vocab={config.vocab!r} is another vocabulary than that of initial_weights="
-                        f"{config.initial_weights!r}. Leave out vocab, or set it to a vocab.txt with words to add.")
+    if isinstance(config.vocab, int):
+        raise UserError(f"vocab={config.vocab} trains a vocabulary, but initial_weights={config.initial_weights!r} has "
+                        "one. Leave out vocab, or set it to a vocab.txt with words to add.")
 
 
 def _check_address(where):

@@ -100,6 +100,8 @@ _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
+_Stream = Literal[True, None] | count() | Annotated[str, Field(
+    pattern=r"^[\d_]+(\.\d*)?(e\d+)? characters$", description="a text such as '5e9 characters'")]
 _Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as latin-1")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)
@@ -133,13 +135,14 @@ PRETRAIN_KEYS = {
         f"{HUB_NOTATION}, of which parts may be empty, or left out at the end: "
         "'HuggingFaceFW/fineweb-edu:sample-10BT', 'owner/name::train[:1%]', 'owner/name:::content'. Without them the "
         "split is 'train' and the column 'text'. Google trained ELECTRA-Small-OWT on openwebtext."), heading="Text"),
-    "stream": Key(Count | None, None, (
-        "Corpora of the hub: None downloads them. A number reads only so many documents of each from the hub's "
-        "files.")),
+    "stream": Key(_Stream, None, (
+        "Corpora of the hub: None downloads them. A number reads only so many documents of each from the hub's files, "
+        "'5e9 characters' documents with so many characters, True all of them; only the examples are kept, about a "
+        "third of the text.")),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
-        "to add to their vocabulary.")),
+        "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
         "vocab.txt does if it has capital letters.")),

@@ -7,11 +7,11 @@ import nbformat
 from nbclient import NotebookClient
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import write_text_atomically
+from _utils.files import content_key, write_text_atomically
 
 SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
 EXPLORING = "active-ipynb"  # tag of the cells that are left out of the script
-REPLACED = Path(".exported")  # scripts that an export has replaced
+REPLACED = Path(".exported")  # scripts that exports have replaced, each once
 
 
 def export(notebook_path):
@@ -45,8 +45,9 @@ def write_script(script, text):
     """Write a script. One with another text is kept in the folder REPLACED, because somebody may have edited it."""
     now = Path(script).read_text(encoding="utf-8") if Path(script).is_file() else text
     if now != text:
-        write_text_atomically(REPLACED / script, now)
-        print(f"{script} was replaced; the script before is now {REPLACED / script}.")
+        kept = REPLACED / f"{Path(script).stem}_{content_key(now)[:8]}.py"
+        write_text_atomically(kept, now)
+        print(f"{script} was replaced; the script before is now {kept}.")
     write_text_atomically(script, text)
 
 

@@ -41,14 +41,11 @@ def run(notebook_path):
     nbformat.write(notebook, notebook_path)
 
 
-def write_script(script, text):
-    """Write a script. One with another text is kept in the folder REPLACED, because somebody may have edited it."""
-    now = Path(script).read_text(encoding="utf-8") if Path(script).is_file() else text
-    if now != text:
-        kept = REPLACED / f"{Path(script).stem}_{content_key(now)[:8]}.py"
-        write_text_atomically(kept, now)
-        print(f"{script} was replaced; the script before is now {kept}.")
-    write_text_atomically(script, text)
+def keep(script, text):
+    """Keep the text of a script that is replaced in the folder REPLACED, because somebody may have edited it."""
+    kept = REPLACED / f"{Path(script).stem}_{content_key(text)[:8]}.py"
+    write_text_atomically(kept, text)
+    print(f"{script} was replaced; the script before is now {kept}.")
 
 
 def export_notebooks(
@@ -65,8 +62,12 @@ def export_notebooks(
     for notebook in SCRIPTS if execute else ():
         run(notebook)
     for notebook, script in SCRIPTS.items():
-        if not check:
-            write_script(script, texts[notebook])
-        elif Path(script).read_text(encoding="utf-8") != texts[notebook]:
+        now = Path(script).read_text(encoding="utf-8") if Path(script).is_file() else None
+        if now == texts[notebook]:
+            continue
+        if check:
             raise UserError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils "
                             f"export_notebooks.")
+        if now is not None:
+            keep(script, now)
+        write_text_atomically(script, texts[notebook])

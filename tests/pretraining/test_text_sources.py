@@ -9,7 +9,6 @@ import pandas
 import pyarrow
 import pytest
 
-from _utils.errors import UserError
 from _utils.text import load_tokenizer, text_tokenizer
 from _utils.text.sources import load_documents
 

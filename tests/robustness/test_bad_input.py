@@ -45,7 +45,8 @@ BAD_TEXTS = [
     ({"folder/b.jsonl.gz": gzip.compress(b"\n" * 2_000_000 + b"x \xe9")}, "line 2000001"),  # longer than a block
     ({"folder/a.jsonl": JSON_LINES + "{'text': 1}"}, "a.jsonl, line 501"),
     ({"folder/a.jsonl": JSON_LINES + '{"body": ""}'}, "a.jsonl, line 501"),
-    ({"folder/wiki_00": "Title\nText"}, "wiki_00, line 1"), ({"folder/wiki_00": JSON_LINES}, r"wiki_00, line 1.*\.jsonl"),
+    ({"folder/wiki_00": "Title\nText"}, "wiki_00, line 1"),
+    ({"folder/wiki_00": JSON_LINES}, r"wiki_00, line 1 .*\.jsonl"),
     ({"folder/wiki_00": '<doc id="1">\nTitle\n\nText cut'}, "wiki_00"),
     ({"folder/a.parquet": b"PAR1"}, "a.parquet"),
     ({"folder/a.parquet": pandas.DataFrame({"body": ["x"]}).to_parquet()}, "a.parquet"),

@@ -38,12 +38,13 @@ def _with_the_same_tokens(hf_tokenizer, extended, name):
 def _missing_tokens(hf_tokenizer, path):
     """The tokens of a vocab.txt that the tokenizer lacks, as it writes them. Prints them, and those that it splits."""
     present = hf_tokenizer.get_vocab()
-    words = {token: _words_of(hf_tokenizer, token) for token in read_vocab_file(path) if token not in present}
+    tokens = (token for token in read_vocab_file(path) if token.strip() and token not in present)
+    words = {token: _words_of(hf_tokenizer, token) for token in tokens}
     whole = dict.fromkeys(parts[0] for parts in words.values() if len(parts) == 1)
     missing = [token for token in whole if token not in present]
     if split := [token for token, parts in words.items() if len(parts) > 1]:
-        print(f"Skipping {len(split):,} tokens of {path}, because the tokenizer splits them before it looks up tokens: "
-              f"{', '.join(split[:5])}")
+        print(f"Skipping {len(split):,} of {len(words):,} new tokens of {path}, because the tokenizer splits them before "
+              f"it looks up tokens: {', '.join(split[:5])}")
     print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
     return missing
 

@@ -97,7 +97,7 @@ class MyConfig(dict):
 
 def _unknown_key(name, known):
     if "task_overrides" in known and name in ("lr", "bs", "epochs", "rows"):
-        advice = "Set it by task, for example \"task_overrides={'rte': {'lr': 2e-5, 'epochs': 5}}\"."
+        advice = f"Set it by task: \"task_overrides={{'rte': {{'{name}': VALUE}}}}\"."
     elif near := difflib.get_close_matches(name, known, n=1, cutoff=.65):
         advice = f"Did you mean {near[0]!r}?"
     else:

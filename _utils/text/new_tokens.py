@@ -43,8 +43,8 @@ def _missing_tokens(hf_tokenizer, path):
     whole = dict.fromkeys(parts[0] for parts in words.values() if len(parts) == 1)
     missing = [token for token in whole if token not in present]
     if split := [token for token, parts in words.items() if len(parts) > 1]:
-        print(f"Skipping {len(split):,} of {len(words):,} new tokens of {path}, because the tokenizer splits them before "
-              f"it looks up tokens: {', '.join(split[:5])}")
+        print(f"Skipping {len(split):,} of {len(words):,} new tokens of {path}, because the tokenizer splits them "
+              f"before it looks up tokens: {', '.join(split[:5])}")
     print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
     return missing
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
-from _utils.names import find_checkpoint, hub_text, is_vocab_file, without_parts
+from _utils.names import announce_hub, find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
@@ -95,11 +95,9 @@ class MyConfig(dict):
 
 
 def _unknown_key(name, known):
-    meant = {"learning_rate": "lr", "batch_size": "bs"}.get(name, name)
-    if "task_overrides" in known and meant in ("lr", "epochs", "bs", "rows"):
-        example = "{'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}"
-        advice = f"Set {meant} by task, for example \"task_overrides={example}\"."
-    elif near := difflib.get_close_matches(meant, known, n=1, cutoff=.65):
+    if "task_overrides" in known and name in ("lr", "bs", "epochs", "rows"):
+        advice = f"Set it by task: \"task_overrides={{'rte': {{'{name}': VALUE}}}}\"."
+    elif near := difflib.get_close_matches(name, known, n=1, cutoff=.65):
         advice = f"Did you mean {near[0]!r}?"
     else:
         advice = f"Choose one of {', '.join(known)}."
@@ -141,6 +139,7 @@ QUICKSTART = {
 }
 # What recipe=... sets, except for keys that the user overrides.
 BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official", "long_lines": "truncate"}}
+NETWORKS_AND_VOCABULARY = "vocab initial_weights generator discriminator".split()  # may be ids on the hub
 # Keys for which None means the value of the recipe.
 FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
 
@@ -169,6 +168,7 @@ def complete(config):
     if n_processes() == 1:  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config, objective)
+    announce_hub(*map(without_parts, config.datas), *(config[key] for key in NETWORKS_AND_VOCABULARY))
     return config
 
 

@@ -39,6 +39,13 @@ def write_text_atomically(path, text):
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+def recorded(path, compute):
+    """The text in the file `path`. If it does not exist, it is created with the text that `compute()` returns."""
+    if not path.exists():
+        write_text_atomically(path, compute())
+    return path.read_text(encoding="utf-8")
+
+
 def unfinished_name(path):
     """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
     processes.
@@ -58,15 +65,6 @@ def check_writable(*folders):
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
                             "permission is denied. Move the file, or start in another folder.")
-
-
-def check_output(option, path, suffix):
-    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
-    or another.
-    """
-    if not path.endswith(suffix):
-        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
-    check_writable(Path(path).parent)
 
 
 def content_key(made_of, chunks=()):

@@ -10,39 +10,29 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, Revi
 from _utils.errors import UserError, one_line
 
 
+def open_builder(path, config, revision=None):
+    """The builder of a dataset on the hub, a datasets.DatasetBuilder, which loads or streams its splits.
+
+    path: its id.   config, revision: its configuration, and a commit; None: the default ones.
+    Raises errors of the libraries.
+    """
+    builder = datasets.load_dataset_builder(path, name=config, revision=revision)
+    if revision and builder.hash != revision:  # without a connection `datasets` uses the version that it loaded last
+        raise ConnectionError(f"only commit {builder.hash} is in the cache, not {revision}")
+    return builder
+
+
 def load_split(path, config, split, revision=None):
     """A split of a dataset on the hub as a datasets.Dataset, from the cache of `datasets` or by download.
 
-    path: its id.   config, revision: its configuration, and a commit; None: the default ones.
-    Raises errors of the libraries, and UserError for an unreadable file in the cache, which a rerun would not replace.
+    Arguments as of `open_builder`; split: with an optional slice. Raises errors of the libraries.
     """
+    builder = open_builder(path, config, revision)
     try:
-        return datasets.load_dataset(path, name=config, split=split, revision=revision)
+        builder.download_and_prepare()
     except DatasetGenerationError as error:  # it does not say what is wrong
-        cause = error.__cause__ or error
-        is_unreadable = isinstance(cause, pyarrow.ArrowException | OSError) and not isinstance(cause, ConnectionError)
-        if not is_unreadable or getattr(cause, "errno", None):  # such as a full disk
-            raise cause from None
-        command = f"hf cache verify {path} --type dataset --revision {revision or 'main'}"
-        raise UserError(f"The files of the hub dataset {path} cannot be read ({one_line(cause)}). "
-                        f"Run {command}, delete the files that it reports, and rerun the same command, which "
-                        "downloads them again.") from error
-
-
-def open_stream(path, config, split, revision):
-    """A split of a dataset on the hub as a datasets.IterableDataset, which downloads while it is read.
-
-    Arguments as of `load_split`, but `split` has no slices, and `revision` is a commit. Raises errors of the libraries.
-    """
-    builder = datasets.load_dataset_builder(path, name=config, revision=revision)
-    if builder.hash != revision:  # without a connection `datasets` falls back to the version it loaded last
-        raise ConnectionError(f"only commit {builder.hash} is in the cache, not {revision}")
-    return builder.as_streaming_dataset(split=split)
-
-
-def newest_commit(path, branch):
-    """The commit to which a branch or tag of a dataset on the hub points. Raises errors of the libraries."""
-    return huggingface_hub.HfApi().dataset_info(path, revision=branch).sha
+        raise (error.__cause__ or error) from None
+    return builder.as_dataset(split)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
 """The keys of pretraining, each with its type, default and help, and the types that other keys share."""
+import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,13 @@ def _whole(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _is_encoding(name):
+    try:
+        return bool(codecs.lookup(name))
+    except LookupError:
+        return False
+
+
 # Types of values. The description of a type appears in error messages and in --help.
 def count(minimum=1, maximum=None):
     """An integer in a range; also a float without a fraction, such as steps=1e6."""
@@ -94,6 +102,7 @@ _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tok
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
 _Stream = Literal[True, None] | count() | Annotated[str, Field(
     pattern=r"^[\d_]+(\.\d*)?(e\d+)? characters$", description="a text such as '5e9 characters'")]
+_Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as latin-1")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)
 _Milestones = list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
@@ -148,7 +157,7 @@ PRETRAIN_KEYS = {
     "long_lines": Key(Literal["truncate", "keep", None], None, (
         "The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); "
         "with 'keep' it begins the next example. None: keep it of paths, truncate the corpora with names.")),
-    "encoding": Key(Text, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
+    "encoding": Key(_Encoding, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
     "revisions": Key(_Revisions, {}, (
         "Versions of hub corpora, by name or id: {'openwebtext': 'COMMIT, branch or tag'}. The others use the commit "
         "with which the run began, or that in datasets/hub_revisions/, the newest one when it was first used. It is "
@@ -186,8 +195,8 @@ PRETRAIN_KEYS = {
         "it (F98, F101). objective=electric always has it.")),
     "tying": Key(Literal[(*TYINGS, None)], None, (
         "Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', "
-        "'embeddings+encoder', or 'all', which also makes the generator as large as the discriminator (F91). None: "
-        "the recipe's, 'embeddings'.")),
+        "'embeddings+encoder', 'all', which also makes the generator as large as the discriminator (F91), or "
+        "'disentangled' (DeBERTaV3's, not part of ELECTRA). None: the recipe's, 'embeddings'.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
         "'huggingface': normal distribution with std .02 (tiny and quickstart: .05), as in electra_pytorch "
         "(D3). 'official': as in Google's code, normal distribution truncated at two standard deviations, and "

@@ -29,7 +29,7 @@ HUB_CORPORA = {
 HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or left out at the end
 # Endings of compressed files of text, and their names in pyarrow, which does not read .xz.
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
-HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet)(\.\w+)?$)\w[\w.-]*"
+HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet|pth)(\.\w+)?$)\w[\w.-]*"
 
 
 def without_parts(source):
@@ -49,7 +49,7 @@ def hub_text(source):
     Raises UserError for more parts.
     """
     name = without_parts(source)
-    if name not in HUB_CORPORA and (os.path.exists(source) or not re.fullmatch(HUB_ID, name)):
+    if name not in HUB_CORPORA and (os.path.exists(source) or not is_hub_id(name)):
         return None
     _, *parts = hub_parts(source)
     if len(parts) > 3:
@@ -57,6 +57,17 @@ def hub_text(source):
                         "empty, or left out at the end.")
     given = zip(("config", "split", "column"), parts)
     return HUB_CORPORA.get(name, HubText(name))._replace(**{part: value for part, value in given if value})
+
+
+def is_hub_id(name):
+    """Whether a value is an id on the hub, such as owner/name, and not an existing path."""
+    return isinstance(name, str) and bool(re.fullmatch(HUB_ID, name)) and not os.path.exists(name)
+
+
+def announce_hub(*values):
+    """Print which of the values are ids on the hub, before a long wait for it."""
+    if ids := list(filter(is_hub_id, values)):
+        print(f"Not existing paths, so from the Hugging Face hub or its cache: {', '.join(ids)}", flush=True)
 
 
 def is_vocab_file(vocab):
@@ -80,6 +91,7 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
+    script = "pretrain.py" if Path(folder).name == "pretrain" else "finetune.py"
     raise UserError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
-                    f"{', '.join(newest) or 'none'}). Choose another, or create it with python pretrain.py or "
-                    "finetune.py (quickstart=True for those of the quickstart).")
+                    f"{', '.join(newest) or 'none'}). Choose another, or create it with python {script} "
+                    "(quickstart=True for those of the quickstart).")

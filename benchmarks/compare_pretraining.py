@@ -7,7 +7,6 @@ import pandas as pd
 
 import _utils.custom.source  # noqa: F401  runs of custom tasks
 from _utils.errors import UserError
-from _utils.files import check_output
 from _utils.finetuning.runs import SCORES, Runs
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
@@ -17,6 +16,7 @@ from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.runs.log import MILESTONE
 from benchmarks.flops import flops_per_token, recipe_of_checkpoint
+from benchmarks.report import check_output
 
 _CHECKPOINT = ["system", "seed", "percent"]
 

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 import pretrain
-from _utils.files import check_output, write_atomically
+from _utils.files import write_atomically
 from _utils.keys import PRETRAIN_KEYS, Index, list_of
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import load_weights
@@ -24,7 +24,7 @@ from _utils.training.device import choose_device
 from _utils.training.metrics import evaluate
 from _utils.training.pretraining_run import fit_to_hardware
 from _utils.training.processes import Processes
-from benchmarks.report import parse
+from benchmarks.report import check_output, parse
 
 DEFAULTS = {"checkpoints": ["vanilla_11081_100.0%.pth"], "seeds": [0, 1, 2], "csv": "checkpoints/held_out.csv"}
 OF_MACHINE = "device precision micro_batch compile num_workers".split()

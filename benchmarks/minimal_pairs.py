@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from _utils.errors import UserError
-from _utils.files import check_output, read_json_lines, read_text, write_atomically
+from _utils.files import read_json_lines, read_text, write_atomically
 from _utils.finetuning.results import as_text
 from _utils.networks import build_network, load_with_head
 from _utils.networks.build import check_length
@@ -17,6 +17,7 @@ from _utils.seeds import set_seed
 from _utils.text import text_tokenizer
 from _utils.training.device import choose_device
 from _utils.training.scores import token_scores
+from benchmarks.report import check_output
 
 # Keys of a line. A paradigm (UID) is a template of pairs, a phenomenon (linguistics_term) has one or more of them.
 COLUMNS = {

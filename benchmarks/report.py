@@ -19,6 +19,7 @@ import torch
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import UserError, print_user_errors
+from _utils.files import check_writable
 from _utils.keys import count, list_of
 from _utils.runs.checkpoints import versions
 
@@ -35,6 +36,15 @@ def parse(arguments, defaults, types):
     """MyConfig of the defaults and key=value arguments. Raises UserError for unknown keys and invalid values."""
     print_user_errors()
     return from_command_line(MyConfig(defaults, types), [sys.argv[0], *arguments])
+
+
+def check_output(option, path, suffix):
+    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
+    or another.
+    """
+    if not path.endswith(suffix):
+        raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
+    check_writable(Path(path).parent)
 
 
 def describe_machine(device):

@@ -12,7 +12,6 @@ from _utils.commands.export_hf import new_folder, read_vocab, save_network
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import build_network
-from _utils.objectives.kinds import objective_of
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
 
@@ -55,9 +54,8 @@ def convert_tf(
     with new_folder(out_dir) as folder:
         network, step = convert(ckpt_prefix, part, given)
         moments, config = moments_of(network, ckpt_prefix, part), network.config
-        training = _training(part, open_variables(ckpt_prefix), given or {})
-        save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}", training,
-                     {"converted from": Path(ckpt_prefix).name, "step": step})
+        save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}",
+                     "by Google's code", {"converted from": Path(ckpt_prefix).name, "step": step})
         if moments:
             save_file(moments, folder / MOMENTS_FILE)
     print(f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, "
@@ -85,15 +83,6 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
         raise UserError(f"Cannot find the {part} in {str(prefix)!r}, which lacks the variable {error}. Choose another "
                         "--part, or a pretrained checkpoint of Google's ELECTRA.") from None
     return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
-
-
-def _training(part, variables, hparams):
-    """How a network was pretrained, for `save_network`. Some objectives can only be known from Google's hparams."""
-    if hparams.get("electric_objective"):
-        return objective_of({"objective": "electric"}).training[part]
-    of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
-    is_electra = any(name.startswith(of_electra) for name in variables)
-    return objective_of(hparams if is_electra else {"objective": "mlm"}).training[part]
 
 
 def moments_of(network, prefix, part):

@@ -7,7 +7,7 @@ import re
 import torch
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from _utils.names import HUB_CORPORA, hub_text, without_parts
+from _utils.names import HUB_CORPORA, hub_text, is_hub_id, without_parts
 from _utils.networks.build import count_parameters
 from _utils.tasks.glue import HUB_GLUE
 from _utils.text.readers import EMBEDDED
@@ -95,7 +95,7 @@ def facts_of_pretraining(run, part):
     on_hub = (*HUB_CORPORA, *run.get("revisions", ()))
     datasets = [hub_text(name).path for name in map(without_parts, sources) if name in on_hub]
     is_english = sources and all(source in (*HUB_CORPORA, *EMBEDDED) for source in sources)
-    base_model = _hub_model(run.get("initial_weights"))
+    base_model = run.get("initial_weights") if is_hub_id(run.get("initial_weights")) else None
     return {"datasets": [*dict.fromkeys(datasets)], "language": "en" if is_english else None,
             "base_model": base_model and base_model.replace("discriminator", part)}
 
@@ -119,10 +119,4 @@ def facts_of_finetuning(run, task):
         if isinstance(value, float) and math.isfinite(value)
     ]
     return {"eval_results": results, "datasets": [HUB_GLUE] if is_glue else None, "language": "en" if is_glue else None,
-            "base_model": _hub_model(run.pretrained_checkpoint)}
-
-
-def _hub_model(name):
-    """The hub id of a model; None for other values of a key."""
-    is_id = isinstance(name, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) and not name.endswith(".pth")
-    return name if is_id and not os.path.exists(name) else None
+            "base_model": run.pretrained_checkpoint if is_hub_id(run.pretrained_checkpoint) else None}

@@ -11,7 +11,7 @@ from _utils.tasks.tables import check_columns, malformed, read_tsv
 
 def predict(
     checkpoint,  # a finetuned checkpoint: its path, or its name in checkpoints/glue, such as quickstart_cola_0.pth
-    # a sentence, or two texts with a tab between them, per line; a table such as new.csv; "-": standard input
+    # one text per line, or two with a tab between them; a table (.csv, .tsv, .jsonl, .parquet); "-": standard input
     file,
 ):
     """Predict the labels of sentences with a finetuned model.
@@ -47,7 +47,8 @@ def read_texts(file, task):
     """(Table, its columns of texts) of a file with one row per line, or of a table."""
     if file == "-":
         return read_tsv("/dev/stdin", task.texts), list(task.texts)
-    check_file(file, "Pass a file with one sentence, or two texts separated by a tab, per line.")
+    check_file(file, "Pass a file with one text, or two separated by a tab, per line, a table, or - for standard "
+                     "input.")
     if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
         return read_tsv(file, task.texts), list(task.texts)
     table, columns = read_table(file), list(task.columns_in_files[:-1])

@@ -4,7 +4,7 @@ import contextlib
 import datasets
 
 from _utils.custom.definition import HUB_TABLE_NOTATION, hub_table, split_on_hub
-from _utils.hub import hub_errors, load_split, names_what_exists
+from _utils.hub import hub_errors, load_split, names_what_exists, open_builder
 
 _DEV_SPLITS = "validation", "dev"
 
@@ -26,7 +26,7 @@ def with_hub_splits(definition):
     if train is None:
         return definition
     with _loading(definition["train"], train):
-        builder = datasets.load_dataset_builder(train.path, name=train.config)
+        builder = open_builder(train.path, train.config)
         splits = [*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))]
     known = {"dev": next((split for split in _DEV_SPLITS if split in splits), None),
              "test": "test" if "test" in splits else None}

@@ -24,7 +24,7 @@ from _utils.keys import (
     list_of,
     number,
 )
-from _utils.names import find_checkpoint
+from _utils.names import announce_hub, find_checkpoint
 from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
 from _utils.tasks.sources import source_of
 
@@ -197,6 +197,7 @@ def check_files(config):
     for task in config.tasks:
         if isinstance(task, dict):
             source_of(task).check_files(task)
+    announce_hub(config.pretrained_checkpoint)
 
 
 def _group_of(model):

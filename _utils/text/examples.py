@@ -142,10 +142,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         if n_tokens > _CHECKED:
             break
     if not n_tokens:
-        n = min(BLOCK, len(processor.hf_dset))
-        advice = "Lines under 80 characters were dropped; clean=False keeps them." if processor.apply_cleaning else (
-            "They have only characters that the tokenizer drops. Check the files and their encoding.")
-        raise UserError(f"{name}: no text is left in its first {n} documents. {advice}")
+        raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. Check "
+                        "the files and their encoding, or set clean=False, which keeps lines under 80 characters.")
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
     if unknown > MANY_UNKNOWN:

@@ -1,12 +1,12 @@
 """Texts of the Hugging Face hub: which commit is used, checks, and downloads."""
-import os
 import re
 
 import datasets
+import huggingface_hub
 
 from _utils.errors import UserError
-from _utils.files import write_text_atomically
-from _utils.hub import hub_errors, load_split, names_what_exists, newest_commit, open_stream
+from _utils.files import recorded
+from _utils.hub import hub_errors, load_split, names_what_exists, open_builder
 from _utils.names import HUB_CORPORA, HUB_NOTATION, without_parts
 
 
@@ -27,12 +27,9 @@ def commit_of(source, text, revision, cache_dir):
     commit = revision or text.branch
     if re.fullmatch("[0-9a-f]{40}", commit):
         return commit
-    record = cache_dir / "hub_revisions" / text.path / commit
-    if not record.exists():
-        with loading(source, text.path):
-            newest = newest_commit(text.path, commit)
-        write_text_atomically(record, newest)
-    return record.read_text()
+    with loading(source, text.path):
+        return recorded(cache_dir / "hub_revisions" / text.path / commit,
+                        lambda: huggingface_hub.HfApi().dataset_info(text.path, revision=commit).sha)
 
 
 def check_hub_text(source, text, commit, is_streamed):
@@ -46,10 +43,11 @@ def check_hub_text(source, text, commit, is_streamed):
     with loading(source, text.path):
         with names_what_exists(f"Invalid value for datas: {source!r}.", HUB_NOTATION):
             datasets.ReadInstruction.from_spec(text.split)
-            streams = [open_stream(text.path, text.config, name, commit) for name in names]
-        features = streams[0].features
+            builder = open_builder(text.path, text.config, commit)
+            stream, *_ = [builder.as_streaming_dataset(split=name) for name in names]
+        features = stream.features
         if features is None:  # neither described nor in the format of the files
-            example = next(iter(streams[0]), {})
+            example = next(iter(stream), {})
             features = {column: type(value).__name__ for column, value in example.items()}
     kinds = {column: getattr(feature, "dtype", feature) for column, feature in features.items()}
     if kinds.get(text.column) not in ("string", "large_string", "str"):
@@ -63,9 +61,4 @@ def download(source, text, commit):
     """The documents of a HubText at a commit, from the cache of `datasets` or by download."""
     with loading(source, text.path):
         documents = load_split(text.path, text.config, text.split, commit).select_columns(text.column)
-    [folder] = {os.path.dirname(file["filename"]) for file in documents.cache_files}
-    if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
-        raise UserError(f"datas={source!r} could not be loaded from the hub dataset {text.path} at revision {commit}: "
-                        f"only {folder!r} is in the cache. Check the connection, delete that folder if an old version "
-                        "of `datasets` created it, or choose another commit with the key revisions.")
     return documents if text.column == "text" else documents.rename_column(text.column, "text")

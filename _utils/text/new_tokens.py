@@ -36,30 +36,24 @@ def _with_the_same_tokens(hf_tokenizer, extended, name):
 
 
 def _missing_tokens(hf_tokenizer, path):
-    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them.
-
-    Prints them, and those that it cannot produce.
-    """
-    tokens, present, missing, split = read_vocab_file(path), hf_tokenizer.get_vocab(), [], []
-    for token in filter(str.strip, tokens):
-        if token in present:
-            continue
-        words = [token] if token.startswith("##") else _words_of(hf_tokenizer, token)
-        if len(words) == 1:
-            missing.extend(set(words) - present.keys())
-        else:
-            split.append(token)
-    if split:
-        print(f"Skipping {len(split):,} of {len(tokens):,} tokens of {path}, because the tokenizer splits them before "
-              f"it looks up tokens: {', '.join(split[:5])}")
-    missing = list(dict.fromkeys(missing))
+    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them. Prints them, and those that it splits."""
+    present = hf_tokenizer.get_vocab()
+    tokens = (token for token in read_vocab_file(path) if token.strip() and token not in present)
+    words = {token: _words_of(hf_tokenizer, token) for token in tokens}
+    whole = dict.fromkeys(parts[0] for parts in words.values() if len(parts) == 1)
+    missing = [token for token in whole if token not in present]
+    if split := [token for token, parts in words.items() if len(parts) > 1]:
+        print(f"Skipping {len(split):,} of {len(words):,} new tokens of {path}, because the tokenizer splits them "
+              f"before it looks up tokens: {', '.join(split[:5])}")
     print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
     return missing
 
 
 def _words_of(hf_tokenizer, text):
-    """The words of a text for WordPiece: normalized, and split at spaces and punctuation."""
+    """The words of a text for WordPiece: normalized, and split at spaces and punctuation. A ##continuation is one."""
     tokenizer = hf_tokenizer.backend_tokenizer
+    if text.startswith("##"):
+        return [text]
     text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     if tokenizer.pre_tokenizer is None:
         return [text]

@@ -1,15 +1,14 @@
-"""Case and accents: where a tokenizer that removes them destroys words."""
+"""Accents and marks: where a tokenizer that removes them destroys words."""
 import re
 import unicodedata
 from collections import Counter
 
 # Marks that writers leave out at will: vowel points of Hebrew, Arabic and Syriac, and the selectors of emoji.
 _OPTIONAL = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06ed\u0730-\u074a\ufe00-\ufe0f]")
-# Shares above which a warning is printed: of letters that lose a mark, by script (the first word of their names), and
-# of words with capital letters inside. In the scripts below, accents are a matter of spelling in many languages; in
-# others, marks are parts of letters. In the English Wikipedia the shares are 0.0008, 0.00003 (others) and 0.005.
+# Shares of letters that lose a mark, by script (the first word of their names), above which a warning is printed. In
+# the scripts below, accents are a matter of spelling in many languages; in others, marks are parts of letters. In the
+# English Wikipedia the shares are 0.0008 and 0.00003 (others).
 _MANY_LOST = {"LATIN": .08, "GREEK": .08, "COMBINING": .08, None: .005}
-_MANY_MIXED = .1
 _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 
 
@@ -22,25 +21,15 @@ def warn_of_losses(name, normalizer, texts):
 
 
 def warning_of_losses(normalizer, texts):
-    """Describe what a normalizer of `tokenizers`, or None, destroys in the words of texts, with examples; None if
-    little.
+    """Describe what a normalizer of `tokenizers`, or None, that strips accents and marks does to the words of texts,
+    with examples; None if little.
 
-    Accents and marks: the share of the letters that lose one, if there are many of one script: few suffice where marks
-    matter (Japanese, Hindi, Thai, Arabic, Korean ...); of Latin letters as many as in Vietnamese or Czech.
-    Case: the share of words with capital letters inside, such as chemical formulas.
+    That is the share of the letters that lose one, if there are many of one script: few suffice where marks matter
+    (Japanese, Hindi, Thai, Arabic, Korean ...); of Latin letters as many as in Vietnamese or Czech.
     """
-    if normalizer is None:
+    if normalizer is None or "é" in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
         return None
-    words, losses = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split()), []
-    if "é" not in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
-        losses.append(_lost_marks(words, normalizer))
-    if "A" not in normalizer.normalize_str("A"):
-        losses.append(_lost_case(words))
-    return ", and ".join(filter(None, losses)) or None
-
-
-def _lost_marks(words, normalizer):
-    """Describe what stripping does to words, {word: count}; None if it does little."""
+    words = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split())
     characters = Counter("".join(words.elements()))
     letters = Counter({char: n for char, n in characters.items() if _is_letter(char)})
     lost, by_script = {char for char in letters if _is_lost(char, normalizer)}, Counter()
@@ -69,34 +58,6 @@ def _is_lost(char, normalizer):
     """Whether a normalizer turns a letter into another one, but for its case."""
     same = char + char.lower() + unicodedata.normalize("NFKC", char.lower())  # full-width letters and ligatures
     return not set(same).intersection(normalizer.normalize_str(char))
-
-
-def _lost_case(words):
-    """Describe what lower-casing does to words, {word: count}, if many have capital letters inside; else None."""
-    written = Counter({word: count for word, count in words.items() if _has_case(word)})
-    mixed = Counter({word: count for word, count in written.items() if _has_capitals_inside(word, written)})
-    if mixed.total() <= _MANY_MIXED * written.total():
-        return None
-    examples = [f"{word} becomes {word.lower()}" for word in _frequent(mixed)]
-    return (f"{mixed.total() / written.total():.0%} of the words have capital letters inside, which become lower case "
-            f"({', '.join(examples)})")
-
-
-def _has_case(word):
-    """Whether all letters of a word exist in upper and lower case. Other scripts may not separate words."""
-    letters = list(filter(str.isalpha, word))
-    return bool(letters) and all(letter.lower() != letter.upper() for letter in letters)
-
-
-def _has_capitals_inside(word, words):
-    """Whether a word has a capital letter after its first letter, without being in capitals as a whole.
-
-    A formula in capitals, such as C1CCCCC1, counts if it also occurs in lower case.
-    """
-    letters = "".join(filter(str.isalpha, word))
-    if letters.isupper():
-        return word.lower() in words and any(map(str.isdigit, word))
-    return letters[1:] != letters[1:].lower()
 
 
 def _frequent(words):

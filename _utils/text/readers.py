@@ -2,7 +2,6 @@
 import codecs
 import glob
 import io
-import itertools
 import json
 import lzma
 import os
@@ -126,7 +125,10 @@ def read_file(path, encoding, documents):
             return
         # drops a byte order mark
         with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:
-            yield from _READERS[documents if file_format == ".txt" else file_format](stream, path)
+            if file_format == ".txt":
+                yield from _read_text(stream, _ENDS[documents])
+            else:
+                yield from _READERS[file_format](stream, path)
 
 
 def _open(path):
@@ -146,32 +148,23 @@ def invalid_line(path, encoding):
             return number + error.object[:error.start].count(b"\n")
 
 
-def _read_whole(stream, path):
-    kind = str
-    while text := stream.read(LONG) + stream.readline(LONG):
-        yield kind(text)
-        kind = Continuation
+# Which lines end a document of a .txt file, for each value of the key `documents`.
+_ENDS = {"blank_line": lambda line: not line.strip(), "line": lambda line: line.endswith("\n"),
+         "file": lambda line: False}
 
 
-def _read_blank_line_separated(stream, path):
+def _read_text(stream, is_end):
+    """Yield the documents of a .txt file, in pieces of up to twice LONG. is_end: function of a line."""
     text, kind = "", str
-    for line in itertools.chain(iter(partial(stream.readline, LONG), ""), [""]):
-        if line.strip():
-            text += line
-            if len(text) >= LONG:
-                yield kind(text)
-                text, kind = "", Continuation
-        else:
-            if text:
-                yield kind(text.removesuffix("\n"))
+    for line in iter(partial(stream.readline, LONG), ""):
+        text += line
+        if is_end(line):
+            yield kind(text.rstrip())
             text, kind = "", str
-
-
-def _read_lines(stream, path):
-    kind = str
-    while line := stream.readline(LONG):
-        yield kind(line.removesuffix("\n"))
-        kind = str if line.endswith("\n") else Continuation
+        elif len(text) >= LONG:
+            yield kind(text)
+            text, kind = "", Continuation
+    yield kind(text.rstrip())
 
 
 def _read_json_lines(lines, path):
@@ -182,30 +175,22 @@ def _read_json_lines(lines, path):
 
 def _text_of_json(line, path, number):
     try:
-        content = json.loads(line)
-        text = content["text"]
+        text = json.loads(line)["text"]
         text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
         return text
-    except KeyError:
-        raise UserError(f"{path}, line {number} has no \"text\" (its keys: {', '.join(content):.200}). Rename the key "
-                        "of the texts, or remove the line.") from None
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
                         f"line.") from None
 
 
 def _read_wikiextractor(lines, path):
-    """Yield the articles between <doc ...> and </doc> without their titles (the first line), or WikiExtractor's --json
-    lines.
-    """
+    """Yield the articles between <doc ...> and </doc> without their titles, the first lines."""
     article = None
     for number, line in enumerate(lines, 1):
         if line.startswith("<doc "):
             article = []
         elif article is None:
-            if line.startswith("{"):
-                yield _text_of_json(line, path, number)
-            elif line.strip():
+            if line.strip():
                 raise UserError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
                                 "WikiExtractor. Rename the file to .txt or .jsonl.")
         elif line.startswith("</doc>"):
@@ -217,8 +202,7 @@ def _read_wikiextractor(lines, path):
         raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 
 
-_READERS = {"blank_line": _read_blank_line_separated, "file": _read_whole, "line": _read_lines,
-            ".jsonl": _read_json_lines, "wiki": _read_wikiextractor}
+_READERS = {".jsonl": _read_json_lines, "wiki": _read_wikiextractor}
 
 
 def _read_parquet(path):

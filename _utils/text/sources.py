@@ -5,7 +5,6 @@ prepared file has a hash of the content that it was made from, so it is never ou
 of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
 import itertools
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ import datasets
 import pyarrow
 from fastcore.basics import chunked
 
-from _utils.errors import UserError, as_user_error
-from _utils.files import content_key, file_chunks, write_text_atomically
+from _utils.errors import UserError
+from _utils.files import content_key, file_chunks, recorded
 from _utils.names import hub_text, without_parts
 from _utils.progress import Progress
 from _utils.text.hub_texts import check_hub_text, commit_of, download
-from _utils.text.prepared_files import current_hash, prepared
+from _utils.text.prepared_files import prepared
 from _utils.text.readers import (
     EMBEDDED,
     LONG,
@@ -88,13 +87,13 @@ def _of_hub(source, text, revision, stream, cache_dir):
     commit = commit_of(source, text, revision, cache_dir)
     version = (*text[:4], commit, stream) if stream else (*text[:4], commit)
     key = content_key(version)
-    record = cache_dir / f"source_{key}.json"
+
+    def check():
+        check_hub_text(source, text, commit, bool(stream))
+        return key
 
     def hash_content():
-        if not record.exists():
-            check_hub_text(source, text, commit, bool(stream))
-            write_text_atomically(record, json.dumps(version))
-        return key
+        return recorded(cache_dir / f"source_{key}.txt", check)
 
     if not stream:
         return Corpus(source, hash_content, lambda: download(source, text, commit))
@@ -108,16 +107,20 @@ def _own_files(name, path, cache_dir, encoding, documents):
     Its key is a hash of the options for reading and of formats, compressions, sizes and contents of the files.
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
-    record = cache_dir / f"source_{content_key((options, files))}.xxh3"
 
     def hash_content():
         with reading(path):  # a file that vanished
-            return current_hash(files, record, lambda: content_key(options, _contents(files, encoding)))
+            stats = map(os.stat, files)
+            # The time of change (ctime) cannot be set, unlike the time of modification.
+            state = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
+            return recorded(cache_dir / f"source_{content_key((options, files, state))}.txt",
+                            lambda: content_key(options, _contents(files, encoding)))
 
     def open_documents():
         texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in files)
         path = cache_dir / f"documents_{corpus.key}.arrow"
         return prepared(path, lambda file: _write_documents(texts, name, file))
+
     corpus = Corpus(name, hash_content, open_documents)
     return corpus
 
@@ -134,9 +137,6 @@ def _contents(files, encoding):
 
 def _check_encoding(files, encoding):
     """Raise UserError for text files in another encoding."""
-    with as_user_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
-                       f"latin-1.", LookupError):
-        "".encode(encoding)
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
                         "their encoding (for example encoding=latin-1), which all files share. "

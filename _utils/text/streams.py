@@ -9,7 +9,7 @@ import pyarrow.compute
 
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.hub import open_stream
+from _utils.hub import open_builder
 from _utils.progress import Progress
 from _utils.text.hub_texts import loading
 from _utils.text.prepared_files import prepared
@@ -62,8 +62,7 @@ class StreamedParts:
 
     def delete(self, number):
         """Delete the documents of a part."""
-        for path in (self._file(number), self._file(number).with_name(f"{self._file(number).name}.xxh3")):
-            path.unlink(missing_ok=True)
+        self._file(number).unlink(missing_ok=True)
 
     def close(self):
         """Close the stream and remove the progress bar."""
@@ -117,7 +116,8 @@ class StreamedParts:
         """
         text = self.text
         with loading(self.source, text.path):
-            stream = open_stream(text.path, text.config, text.split, self.commit)
+            builder = open_builder(text.path, text.config, self.commit)
+            stream = builder.as_streaming_dataset(split=text.split)
             stream = stream.select_columns(text.column).with_format("arrow")
             if end["state"] and end["datasets"] == datasets.__version__:
                 stream.load_state_dict(end["state"])

@@ -14,7 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import content_key, write_text_atomically
+from _utils.files import content_key, recorded
 from _utils.names import find_checkpoint, is_vocab_file
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
@@ -249,16 +249,14 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
             names = ", ".join(corpus.name for corpus in corpora)
             warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
-        return train_vocabulary(size, lambda: Progress(_sample_of_text(corpora), title, unit="texts"), *settings)
+        texts = lambda: Progress(_sample_of_text(corpora), title, unit="texts")
+        return "".join(f"{token}\n" for token in train_vocabulary(size, texts, *settings))
 
     path = cache_dir / f"vocab_{size}_{key}.txt"
-    if not path.exists():
-        tokens = train()
-        if len(tokens) < size:
-            print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested "
-                  f"{size:,}")
-        write_text_atomically(path, "".join(f"{token}\n" for token in tokens))
-    return tokenizer_from_tokens(path.read_text(encoding="utf-8").split("\n")[:-1], path, *settings)
+    tokens = recorded(path, train).split("\n")[:-1]
+    if len(tokens) < size:
+        print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {size:,}")
+    return tokenizer_from_tokens(tokens, path, *settings)
 
 
 def _excerpt(corpora):

@@ -111,7 +111,7 @@ def test_keys_are_checked_when_set_and_in_the_first_cell():
     assert config.size == config["size"] == "base"
     assert_raises(["size", "'huge'", "'small'"], setattr, config, "size", "huge")
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
-    assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
+    assert_raises(["'learning_rate'", " lr,"], MyConfig, {**c, "learning_rate": 1e-3})
 
 
 @pytest.mark.parametrize("script", [pretrain, finetune])

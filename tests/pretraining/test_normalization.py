@@ -1,4 +1,4 @@
-"""Case and accents: what a vocabulary keeps, and the warning where a tokenizer removes what words need."""
+"""Case and accents: what a vocabulary keeps, and the warning where a tokenizer removes accents and marks."""
 import datasets
 import pytest
 from tokenizers.normalizers import NFKC, BertNormalizer
@@ -66,14 +66,14 @@ def test_what_is_given_beside_a_vocab_txt_counts(vocab_file, options, token):
     assert tokenizer.tokenize("Café") == [token]
 
 
-DESTROYED = {HINDI: "है", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ ᅩ", SMILES: "c1ccccc1",
+DESTROYED = {HINDI: "है", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ ᅩ",
              "วันนี้ อากาศ ดี มาก": "วนน", "ذهب أحمد إلى المدرسة في أول أيام الأسبوع": "احمد",
              "мой брат ещё учится в третьей школе": "мои", "příliš žluťoučký kůň úpěl ďábelské ódy": "kun"}
 PRESERVED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there.",
              "今天天气很好，我用iPhone拍照",
              "Die Bürger wollten schon früh wissen, wann die Bahn durch die Stadt fährt, und warum sie so langsam ist.",
              "בְּרֵאשִׁית בָּרָא "
-             "אֱלֹהִים", "بِسْمِ اللَّهِ الرَّحْمَٰنِ", "I ❤️ this 👍🏽", "CHAPTER ONE IN WHICH the chapter begins",
+             "אֱלֹהִים", "بِسْمِ اللَّهِ الرَّحْمَٰنِ", "I ❤️ this 👍🏽", SMILES,
              f"{'the generator replaces some words of the text ' * 100} {JAPANESE}"]
 
 

@@ -416,7 +416,7 @@ def faults(case, done, before, after):
     """
     last = done.stderr.rstrip().split("\n")[-1]
     changed = {path for path in before | after if before.get(path) != after.get(path)}
-    of_data = r"datasets|datasets/(source_\w+\.xxh3|\.lock|(documents|examples)_\w+\.arrow(\.xxh3)?)"
+    of_data = r"datasets|datasets/(source_\w+\.txt|\.lock|(documents|examples)_\w+\.arrow)"
     prepared = re.compile(of_data if case.reads_data else "(?!)")
     found = {
         f"exit status {done.returncode}": done.returncode not in (1, 2),

@@ -188,8 +188,8 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 # activation. `Predictor` holds encoder and layer, and initializes the latter. What is trained, with the learning rates
 # of section 5 (n layers, decay d):
 #
-#     [CLS] the keys is on the old table . [SEP]
-#       |    |   |    |  |   |   |    |  |   |        learning rate
+#     [CLS] the key is on the old table . [SEP]
+#       |    |   |   |  |   |   |    |  |   |         learning rate
 #     embeddings and their projection                 lr * d ** (n + 2)
 #     layer 1                                         lr * d ** (n + 1)
 #     ...

@@ -17,7 +17,6 @@ from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.names import HUB_ID, check_file, hub_parts
 from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES
 
-QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 TEXTS_ADVICE = ("In .txt, .conll and .bio files a line has a word and its tag, and an empty line ends each sentence. "
                 "Write texts with a label to a .csv or .tsv file with a header, such as text<TAB>label.")
 SEPARATOR = "|"  # between several labels of a text
@@ -170,16 +169,6 @@ def _check_extensions(task):
         others = [f"the kind {task.kind!r}"]
     if words and others and task.kind != "questions":
         raise UserError(f"The file {words[0]!r} of the task {task.name!r} does not fit {others[0]}. {TEXTS_ADVICE}")
-
-
-def question_task(name, folder):
-    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
-
-    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
-    """
-    path = Path(folder or "datasets", name)
-    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
-    return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
 def files_of(definition):

@@ -1,17 +1,13 @@
 """Custom tasks as entries of the key `tasks`. Whoever imports this module can use them."""
-from _utils.custom.definition import QUESTION_TASKS, complete_custom_task, files_of, question_task
-from _utils.tasks.sources import SOURCES, TaskSource
+from _utils.custom.definition import complete_custom_task, files_of
+from _utils.tasks.names import SOURCES, TaskSource
 
 
 class CustomTasks(TaskSource):
-    """Dictionaries, and the names of question answering in Google's code."""
-    names = QUESTION_TASKS
+    """Dictionaries of custom tasks."""
 
     def complete(self, entry):
         return complete_custom_task(entry)
-
-    def of_name(self, name, folder):
-        return question_task(name, folder)
 
     def check_files(self, entry):
         files_of(entry)

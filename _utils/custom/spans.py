@@ -11,8 +11,9 @@ from tokenizers import Regex, pre_tokenizers
 from _utils.custom.tag_schemes import entities
 from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagLoading, TagReading
 from _utils.errors import UserError
+from _utils.files import write_text_atomically
 from _utils.tasks.parts import Reading, with_texts
-from _utils.tasks.tables import write_rows
+from _utils.tasks.tables import text_of_predictions
 from _utils.tasks.task import kind_of_task
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
@@ -168,7 +169,8 @@ class SpanFiles(TagFiles):
     def write(self, path, rows, decisions):
         """Write a line with the spans of each text as JSON; arguments as for `Files.write`."""
         spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
-        write_rows(path, [json.dumps(of_text, ensure_ascii=False) for of_text in spans])
+        lines = [json.dumps(of_text, ensure_ascii=False) for of_text in spans]
+        write_text_atomically(path, text_of_predictions(lines))
 
     def predictions(self, outputs, rows):
         tags = super().predictions(outputs, rows)

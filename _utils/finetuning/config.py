@@ -25,23 +25,22 @@ from _utils.keys import (
     number,
 )
 from _utils.names import find_checkpoint
-from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
-from _utils.tasks.sources import source_of
+from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, SOURCES, check_glue_dir
 
 
 def _complete_entry(entry):
-    """An entry of `tasks`; ValueError for one that no source of tasks knows."""
-    source = source_of(entry)
-    if isinstance(entry, dict) and source:
+    """An entry of `tasks`; ValueError for an unknown name."""
+    if isinstance(entry, dict):
+        [source] = SOURCES
         return source.complete(entry)
-    if source is None and entry not in GLUE_TASKS:
+    if entry not in GLUE_TASKS:
         raise ValueError
     return entry
 
 
 _Tasks = list_of(Annotated[str | dict, AfterValidator(_complete_entry)], (
-    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/finetuning.md names more), or of dictionaries such "
-    "as {'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
+    f"a list of different tasks from {', '.join(GLUE_TASKS)}, or of dictionaries such as {{'train': 'reviews.csv', "
+    "'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
 
 
@@ -85,17 +84,14 @@ FINETUNE_KEYS = {
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (
-        "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
-        "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
+        "Tasks of GLUE (MNLI's model also predicts AX), or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
         "'train' is required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
         "A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.")),
     "wsc_trick": Key(bool, False, (
-        "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).")),
-    "wsc_dir": Key(Text | None, None, (
-        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir (None: datasets/) if it exists, else "
-        "aps/super_glue on the hub.")),
+        "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py). It is read from "
+        "train.jsonl and val.jsonl in WSC/ of glue_dir (None: datasets/) if that exists, else from the hub.")),
     "start": Key(Index, 0, (
         "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated."),
         heading="Runs"),
@@ -173,19 +169,14 @@ def complete_finetuning(config):
         if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
             del values["group_name"]
         config = config.unless_given(values)
-    tasks = [_in_folder(task, config.glue_dir) for task in config.tasks]
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model), "th_run": {}})
+    config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
+    if not isinstance(config.th_run, dict):
+        config.th_run = dict.fromkeys(names_of(config.tasks), config.th_run)
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
     _check(config)
     return config
-
-
-def _in_folder(entry, glue_dir):
-    """An entry of `tasks`; for a name of another source than GLUE, its dictionary."""
-    source = source_of(entry)
-    return source.of_name(entry, glue_dir) if isinstance(entry, str) and source else entry
 
 
 def check_files(config):
@@ -196,7 +187,8 @@ def check_files(config):
         check_glue_dir(config.glue_dir)
     for task in config.tasks:
         if isinstance(task, dict):
-            source_of(task).check_files(task)
+            [source] = SOURCES
+            source.check_files(task)
 
 
 def _group_of(model):
@@ -209,8 +201,7 @@ def _group_of(model):
 def _check(config):
     tasks = names_of(config.tasks)
     for key, known in (("task_overrides", (*GLUE_TASKS, *tasks)), ("th_run", tasks)):
-        named = config[key] if isinstance(config[key], dict) else ()
-        if unknown := [name for name in named if name not in known]:
+        if unknown := [name for name in config[key] if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "
                             f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:

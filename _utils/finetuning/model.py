@@ -1,7 +1,7 @@
 """Finetuned networks: the best epoch, checkpoints, and predictions."""
 import copy
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ import torch
 from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
-from _utils.errors import UserError, as_user_error
-from _utils.finetuning.runs import load_finetuned_checkpoint
+from _utils.errors import as_user_error
+from _utils.finetuning.runs import load_finetuned_checkpoint, task_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
+from _utils.progress import counted
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
-from _utils.tasks.registry import task_of
 from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
@@ -128,12 +128,6 @@ def predict_logits(model, dl, precision):
     return in_rows
 
 
-def predict_rows(task, model, rows, settings, device, precision):
-    """The outputs of a Task for encoded rows, on the CPU. settings: of the run; only the batch size is used."""
-    dl = inference_dataloader(rows, settings.bs, device)
-    return task.head.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
-
-
 class FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue, as `finetune.load` returns it.
 
@@ -152,7 +146,7 @@ class FinetunedModel:
         """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
 
         Or for a table: a DataFrame, a dictionary of columns, or a list of dictionaries. Its columns of the texts have
-        the names of the training file, or of `task.texts`.
+        the names of the training file or, if it has all of these, of `task.texts`.
         Sentences are lists of words, or strings with spaces between the words.
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
         UserError for an empty list, other columns, and what is not a text.
@@ -171,51 +165,26 @@ class FinetunedModel:
         """
         reading = self.task.reading
         encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
-        for notice in text_notices(
-                encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows)[:1000],
-                if_long="Finetune with window_stride or, if the pretrained model allows it, with a larger max_length, "
-                        "or shorten the texts.",
-                if_unknown="The model was trained on other texts.", many=.3):
+        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows)):
             print(f"{self.task.title}: {notice}", file=sys.stderr)
-        return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
+        dl = inference_dataloader(encoded, self.settings.bs, self.device)
+        logits = predict_logits(to_device(self.network, self.device), dl, self.precision)
+        return self.task.head.outputs(encoded, logits)
 
 
 def _table_of(texts, task):
     """(Table, its columns of texts) of what `FinetunedModel.predict` accepts."""
     names, in_files = list(task.texts), list(task.columns_in_files[:-1])
-    rows = _rows_of(texts, [in_files, names])
-    if not len(rows):
-        raise UserError("The list of texts to predict is empty. Pass at least one text.")
-    if isinstance(rows, pd.DataFrame):
-        table = Table("texts", rows.astype(object).set_axis(_places(rows)), {})
-        columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
-        known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
-        check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")
-        return table, columns
-    if len(names) == 1:
-        rows = [[text] for text in rows]
-    if any(isinstance(row, str) or not hasattr(row, "__len__") or len(row) != len(names) for row in rows):
-        raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
-                        f"{[names]!r:.100}.")
-    return Table("texts", pd.DataFrame(rows, _places(rows), names, dtype=object), {}), names
-
-
-def _rows_of(texts, names):
-    """A list of texts or tuples, or a DataFrame of rows with names. names: lists of possible columns of the texts."""
-    if isinstance(texts, pd.DataFrame):
-        return texts.rename(columns=str)
-    if isinstance(texts, pd.Series) and any({*columns} <= {*texts.index} for columns in names):  # a row of a DataFrame
-        texts = dict(texts)
-    if isinstance(texts, Mapping):
-        is_row = any(isinstance(texts.get(column), str) for columns in names for column in columns)
-        with as_user_error("The columns of the texts to predict are not a table ({error}). Pass lists of equal length.",
-                           ValueError):
-            return pd.DataFrame([texts] if is_row else dict(texts))
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
+    if isinstance(texts, str):  # whose characters are not texts
         texts = [texts]
-    rows = list(texts)
-    return pd.DataFrame(rows) if rows and all(isinstance(row, Mapping) for row in rows) else rows
-
-
-def _places(rows):
-    return [f"row {i}" for i in range(len(rows))]
+    has_columns = isinstance(texts, pd.DataFrame | Mapping)
+    if not has_columns:
+        texts = list(texts)
+        has_columns = bool(texts) and isinstance(texts[0], Mapping)
+    if not has_columns and len(names) == 1:
+        texts = [[text] for text in texts]
+    wanted = f"neither a table nor a list of tuples of {counted(len(names), 'text')}"
+    with as_user_error(f"The texts to predict are {wanted} ({{error}}).", ValueError):
+        rows = pd.DataFrame(texts, columns=None if has_columns else names, dtype=object)
+    columns = names if {*names} <= {*rows} else in_files
+    return Table("The list of texts", rows.set_axis([f"row {i}" for i in range(len(rows))]), {}), columns

@@ -16,9 +16,9 @@ def folder(tmp_path, monkeypatch):
 
 SPAN = '{"text": "Anna left", "label": %s}\n'
 BAD_FILES = [
-    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", "line 4: 1 columns instead of 2"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", "line 4: 1 column instead of 2"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", "line 4: 3 columns instead of 2"),
-    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", "line 3: 1 columns instead of 2"),
+    ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", "line 3: 1 column instead of 2"),
     ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', "line 5: .*'text' contains ''"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", "line 4: .*'label' contains ''.* x, y"),
     ("a.csv", 'text,label\n"one"s,x\n', "line 2 .*CSV"),
@@ -32,7 +32,7 @@ BAD_FILES = [
     ("a.csv", "text,label\none,x\ntwo,y\n", "'-1' .*text, label", {"text": "text", "label": -1}),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
-    ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),
+    ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 column instead of 2", {"kind": "tagging"}),
     ("a.csv", "text,label\n" + "one,1.5\n" * 9, "1.5", {"kind": "regression"}),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2,0\nthree;4\n" * 9, "comma.*'1,5' in line 2.*'kind'"),
     ("a.csv", "text;label\n" + "one;1.500,25\ntwo;12,5\n" * 9, "'1.500,25' in line 2.*'kind'"),
@@ -70,7 +70,7 @@ BAD_FILES = [
     ("a.jsonl", SPAN % '[["a", "b"]]' * 20, "line 1: ", {"kind": "spans"}),
     ("a.jsonl", SPAN % '[[0, 4, ["PER", "ORG"]]]' * 20, "line 1: ", {"kind": "spans"}),
     ("a.jsonl", SPAN % '[{"from": 0, "to": 4}]' * 20, "line 1: ", {"kind": "spans"}),
-    ("a.txt", "one O\ntwo\n\n", "line 2: 1 columns instead of 2"),
+    ("a.txt", "one O\ntwo\n\n", "line 2: 1 column instead of 2"),
     ("a.txt", "% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3, "line 1: 6 columns instead of 3"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", "A, B.*B-NP", {"metrics": "entity_f1"}),
     ("a.txt", "one A\n\ntwo B\nthree B\n", "scheme='iob2'", {"scheme": "iob2"}),

@@ -25,13 +25,12 @@ from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.finetuning.model import KeepBest, load_finetuned
 from _utils.finetuning.results import report
-from _utils.finetuning.runs import Runs
+from _utils.finetuning.runs import Runs, task_of
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.tasks.registry import task_of
 from _utils.tasks.rows import finetuning_dataloaders
 from _utils.tasks.settings import Settings
-from _utils.tasks.submission import check_submission, make_zip, rows_of, write_majorities
+from _utils.tasks.submission import make_zip, read_submission, rows_of
 from _utils.tasks.task import Task
 
 WORDS = ("the generator replaces some words of text and discriminator finds every replaced word a small network makes "
@@ -206,18 +205,6 @@ def test_texts_with_special_tokens_are_counted(start, capsys, marker, columns, n
     assert noticed in printed if noticed else "special tokens" not in printed
 
 
-def test_the_advice_about_long_texts_is_possible(start, capsys):
-    """No longer texts than those of the pretraining, and windows where they apply."""
-    write_csv("train.csv", ("text", "label"), [(LONG, "ab"[i % 2]) for i in range(40)])
-    start(OWN, "max_length=16")
-    assert "Set max_length (at most 32) or window_stride, or shorten" in capsys.readouterr().out
-    start(OWN, "group_name=h")
-    assert "Set window_stride, or shorten" in capsys.readouterr().out
-    write_csv("train.csv", ("text", "a", "b", "label"), [(LONG, "a word", "the text", i % 2) for i in range(40)])
-    start(OWN | {"kind": "choices", "choices": ["a", "b"]}, "group_name=i")
-    assert "Shorten the texts" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("n_words", [(18,), (3,), (3, 18), (18, 3), (18, 18), (18, 0)])
 def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_words):
     texts = [" ".join(WORDS[:n]) for n in n_words]
@@ -335,9 +322,7 @@ def test_custom_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(
     start(OWN, f"tasks={['rte', OWN | {'test': 'new.tsv'}]}", f"glue_dir={glue}", f"task_overrides={small}")
     folder = Path("test_outputs/g")
     assert {path.name for path in folder.iterdir()} == {"RTE.tsv", "mine.tsv"}
-    rows = rows_of(glue)
-    write_majorities(folder, rows)
-    assert len(check_submission(make_zip(folder, rows), rows)) == 11
+    assert len(read_submission(make_zip(folder, rows_of(glue), majority_for_missing=True))) == 11
     assert "mean of 1" in report(Runs())
 
 
@@ -350,7 +335,7 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     for override in ("weight_decay=.01", "window_stride=64", "keep=best", "pooling=mean"):
         with pytest.raises(UserError, match=override.partition("=")[0]):
             start(own, override, "end=2")
-    for change, named in ({"metrics": "matthews"}, "metrics"), ({"dev": "dev.csv"}, "dev rows"), ({"dev": .2}, "rows"):
+    for change, named in ({"metrics": "matthews"}, "metrics"), ({"dev": "dev.csv"}, "dev_table"), ({"dev": .2}, "dev"):
         with pytest.raises(UserError, match=named):
             start(own | change)
     write_classes("abc")

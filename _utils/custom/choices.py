@@ -4,17 +4,14 @@ from typing import ClassVar
 
 import datasets
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModelForMultipleChoice
 
-from _utils.custom.cells import without_fraction
-from _utils.custom.loading import Loading, labels_by_split
-from _utils.custom.task import ClassReading, CustomTask
+from _utils.custom.task import ClassLoading, CustomTask
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Scores
+from _utils.tasks.parts import Head, Reading, Scores
 from _utils.tasks.predictor import copy_output_layer
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.settings import Settings
@@ -22,12 +19,10 @@ from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
 _PAIR = Task("pair", "pair", ("text", "choice"))
-_MEANING = {0: "positions from 0", 1: "positions from 1", "A": "letters", "a": "letters"}
 
 
-class ChoiceLoading(Loading):
+class ChoiceLoading(ClassLoading):
     """One or two columns of texts, the columns of the choices, and the position of the right one."""
-    unused = ("positive", "class_weights")
 
     def columns(self, tables):
         """As `Loading.columns`, with those of the choices after those of the texts."""
@@ -38,38 +33,18 @@ class ChoiceLoading(Loading):
         texts, label = super().columns(tables)
         return [*texts, *choices], label
 
-    def labels(self, tables, texts, columns):
-        [label] = columns
-        return label, labels_by_split(tables, label)
-
     def fields(self, labels):
-        """The labels are the positions of the choices from 0 or 1, or letters. UserError if that is ambiguous."""
-        spellings = _spellings(len(self.definition["choices"]))
-        first = self.definition["first_choice"]
-        if first is None:
-            known = pd.concat([of_split for split, of_split in labels.items() if split != "test"])
-            first = self.first_choice(known.map(without_fraction), spellings)
-        return {"labels": spellings[first]}
-
-    def first_choice(self, labels, spellings):
-        """The label of the first choice, by which most labels, a Series, are choices.
-
-        UserError if it is not the only one, unless all of them mean the same.
-        """
-        found = {first: labels.map({name: i for i, name in enumerate(names)}) for first, names in spellings.items()}
-        n_found = {first: positions.notna().sum() for first, positions in found.items()}
-        best = [first for first, n in n_found.items() if n == max(n_found.values())]
-        others = [first for first in best if not found[first].equals(found[best[0]])]
-        if others and n_found[best[0]]:
-            readings = [best[0], *others]
-            raise UserError(f"{self.definition['train']}: the labels {shortened(sorted(labels.unique()))} of "
-                            f"{len(self.definition['choices'])} choices may be "
-                            f"{' or '.join(map(_MEANING.get, readings))}. Set 'first_choice' of the task "
-                            f"{self.name!r} to {' or '.join(map(repr, readings))}.")
-        return best[0]
+        """The labels are the positions of the choices from 0 or 1, or letters: those of which most occur."""
+        n, known = len(self.definition["choices"]), {*labels["train"], *labels.get("validation", ())}
+        spellings = [tuple(map(str, range(first, first + n))) for first in (0, 1)]
+        spellings += [tuple(letters[:n]) for letters in (string.ascii_uppercase, string.ascii_lowercase)]
+        return {"labels": max(spellings, key=lambda names: len(known & {*names}))}
 
     def text_names(self, columns):
         return tuple(f"text{i}" for i in range(1, len(columns) + 1))
+
+    def baseline(self, task, splits):
+        return None
 
     def describe(self, task):
         return f"{len(task.labels)} choices, labelled {shortened(task.labels)}; metrics {', '.join(task.metrics)}"
@@ -78,7 +53,7 @@ class ChoiceLoading(Loading):
         return []
 
 
-class ChoiceReading(ClassReading):
+class ChoiceReading(Reading):
     """One or two texts, and the choices."""
 
     def encode(self, rows, hf_tokenizer, settings, encode, training=False):
@@ -138,12 +113,6 @@ class Choices(CustomTask):
     Reading: ClassVar[type] = ChoiceReading
     Head: ClassVar[type] = ChoiceHead
     Scores: ClassVar[type] = ChoiceScores
-
-
-def _spellings(n):
-    """{label of the first choice: labels of n choices}."""
-    positions = {first: tuple(map(str, range(first, first + n))) for first in (0, 1)}
-    return positions | {letters[0]: tuple(letters[:n]) for letters in (string.ascii_uppercase, string.ascii_lowercase)}
 
 
 class ChoiceRows(EncodedRows):

@@ -13,29 +13,29 @@ from torch import nn
 from _utils.custom.cells import ids_of_lists
 from _utils.custom.definition import SEPARATOR
 from _utils.custom.loading import Loading, labels_by_split
-from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.custom.task import ClassHead, Classification, ClassScores
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, Files, Predictions
-from _utils.tasks.tables import as_label, malformed, shortened
+from _utils.tasks.parts import Column, Files, Predictions, Reading
+from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task
 
+_MARKS = {"1": 1, "true": 1, "0": 0, "false": 0, "": 0}  # whether a label applies, in a column of its own
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
 class MultiLabelLoading(Loading):
     """The labels of each row: a list, a string with separators, or columns of 1 and 0."""
     has_label_columns = True
-    empty_is_label = True
 
     def labels(self, tables, texts, columns):
         """As `Loading.labels`; the labels of each row become a list, in one more column."""
-        separator = self.definition["separator"]
+        separator = self.definition["separator"] or SEPARATOR
         tables |= {split: _with_lists(table, columns, separator) for split, table in tables.items()}
         return _LISTS, labels_by_split(tables, _LISTS)
 
     def fields(self, labels):
         threshold = self.definition["threshold"]
-        fields = self.class_fields(self.class_names(labels["train"]))
+        fields = {"labels": self.class_names(labels["train"])}
         return fields | ({"threshold": threshold} if threshold else {})
 
     def balanced_weights(self, task, labels):
@@ -51,15 +51,11 @@ class MultiLabelLoading(Loading):
         counts = labels.explode().value_counts()
         return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
 
-    def hints(self, task):
-        return ""
-
     def describe(self, task):
-        threshold = "chosen on the dev set" if task.threshold == "best" else task.threshold
-        return f"{super().describe(task)}; threshold {threshold}"
+        return f"{super().describe(task)}; threshold {task.threshold}"
 
 
-class MultiLabelReading(ClassReading):
+class MultiLabelReading(Reading):
     """Texts and lists of labels."""
     unlabelled = []
 
@@ -177,10 +173,7 @@ class MultiLabel(Classification):
     def of_runs(self, records):
         if self.threshold != "best" or not records:
             return self
-        thresholds = [record.thresholds.get(self.devs[0]) for record in records]
-        if None in thresholds:
-            raise ValueError("a run without a threshold")
-        return replace(self, chosen=float(np.mean(thresholds)))
+        return replace(self, chosen=float(np.mean([record.thresholds[self.devs[0]] for record in records])))
 
 
 def joined(labels, names):
@@ -202,17 +195,16 @@ def _with_lists(table, columns, separator):
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
         repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
         if len(repeated):
-            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat one "
-                            f"({malformed(repeated.index, len(lists))}). If they are 1 and 0 for each label, write the "
-                            "names of the labels instead, or a column for each label.")
+            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat "
+                            "one. If they are 1 and 0 for each label, write the names of the labels instead, or a "
+                            "column for each label.")
     else:
-        marks = table.rows[columns].map(_mark)
-        unknown = marks[marks.isna().any(axis=1)].isna()
-        if len(unknown):
-            place, column = unknown.index[0], unknown.columns[unknown.iloc[0]][0]
-            raise UserError(f"{table.source}, {place}: the column {column!r} contains "
-                            f"{table.rows.loc[place, column]!r:.60} ({malformed(unknown.index, len(marks))}). With "
-                            "several columns of labels, each cell is 1 or 0 (or True, False, yes or no).")
+        marks = table.rows[columns].map(lambda cell: _MARKS.get(as_label(cell).lower()))
+        unknown = marks.isna().any(axis=1)
+        if unknown.any():
+            place = unknown.idxmax()
+            raise UserError(f"{table.source}, {place}: with several columns of labels, each cell is 1 or 0, or True or "
+                            f"False, but these are {', '.join(map(repr, table.rows.loc[place, columns]))}.")
         lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
@@ -222,10 +214,3 @@ def _labels_in_cell(separator, cell):
     if isinstance(cell, list):
         return [*filter(None, map(as_label, cell))]
     return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
-
-
-def _mark(cell):
-    """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
-    text = str(cell).strip().lower()
-    number = {"": 0, "false": 0, "no": 0, "true": 1, "yes": 1}.get(text, pd.to_numeric(text, errors="coerce"))
-    return number if number in (0, 1) else None

@@ -3,17 +3,17 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from pathlib import Path
 
 import datasets
-import fsspec
 import numpy as np
+import pandas as pd
 import pyarrow.parquet
 
 from _utils.custom.definition import hub_table
-from _utils.custom.hub_tables import load_rows
+from _utils.custom.table_files import load_rows
 from _utils.errors import UserError, as_user_error
+from _utils.files import read_text
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 _LONGEST_WORD = 20  # characters
@@ -58,8 +58,7 @@ def _paragraphs(path):
         return load_rows(path).to_list()
     if Path(path).suffix.lower() == ".parquet":
         return pyarrow.parquet.read_table(path).to_pylist()
-    with fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
-        content = file.read().strip()
+    content = read_text(path, "Convert the file to UTF-8.").strip()
     decode, place, paragraphs = json.JSONDecoder().raw_decode, 0, []
     while place < len(content):  # of JSON lines, several values
         value, place = decode(content, place)
@@ -80,43 +79,30 @@ def without_unusable(rows, options, path):
     rows: from `read_questions`.   options: QuestionOptions.   path: of their file, for the message.
     UserError if no answer can be used.
     """
-    has_answer = np.array(rows["is_impossible"]) == 0
-    reasons = {
-        "whose context is empty": np.array([not has_text(context) for context in rows["context"]]),
-        "unanswerable": ~has_answer & (not options.has_unanswerable),
-        "without an answer": has_answer & (np.array(rows["answer"]) == ""),
-        "whose answer is not at its place in the context": has_answer & (np.array(rows["first_word"]) < 0),
-    }
-    reason = np.select([*reasons.values()], [*reasons], "")
-    usable = rows.select(np.flatnonzero(reason == ""))
+    is_answered = np.array(rows["first_word"]) >= 0
+    is_usable = is_answered | ((np.array(rows["is_impossible"]) == 1) & options.has_unanswerable)
+    is_usable &= [has_text(context) for context in rows["context"]]
+    usable = rows.select(np.flatnonzero(is_usable))
     if not any(usable["answer"]):
         raise UserError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
                         "'answer_start'.")
-    counts = Counter(reason[reason != ""].tolist())
-    numbers = ", ".join(f"{n:,} {text}" for text, n in counts.items())
-    return usable, [f"skipped {counts.total():,} of {len(rows):,} training questions: {numbers}"] if counts else []
+    n = len(rows) - len(usable)
+    notice = f"skipped {n:,} of {len(rows):,} training questions, without an answer at its place in the context"
+    return usable, [notice] if n else []
 
 
-def check_evaluated(splits, options, files):
-    """[warnings] about questions without an answer in dev and test sets, if the model has to answer each question.
+def check_evaluated(splits, definition):
+    """UserError for a dev file without answers, and for questions of a test file with the same id.
 
-    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   files: {split: path} of these sets.
-    UserError for a dev file without answers, and for questions of a test file with the same id.
+    splits: {split: Dataset of `read_questions`}.   definition: of the task.
     """
-    warnings = []
-    for split, path in files.items():
-        missing, n = splits[split]["label"][:].count([]), len(splits[split])
-        if split == "validation" and missing == n:
-            raise UserError(f"{path}: no question has an answer, which the evaluation needs. Write them, or leave "
-                            "'dev' out.")
-        if 0 < missing < n and not options.has_unanswerable:
-            warnings.append(f"warning: {missing:,} of {n:,} questions in {path} have no answer and count as wrong, "
-                            "because no training question is unanswerable")
-        [(most_common, n_ids)] = Counter(splits[split]["id"]).most_common(1)
-        if split == "test" and n_ids > 1:
-            raise UserError(f"{path}: several questions have the id {most_common!r}. Give each question an 'id' of "
-                            "its own, under which its answer is written.")
-    return warnings
+    if not any(splits["validation"]["label"]):
+        raise UserError(f"{definition['dev']}: no question has an answer, which the evaluation needs. Write them, or "
+                        "leave 'dev' out.")
+    ids = pd.Series(splits["test"]["id"][:] if "test" in splits else [])
+    if ids.duplicated().any():
+        raise UserError(f"{definition['test']}: several questions have the id {ids[ids.duplicated()].iloc[0]!r}. Give "
+                        "each question an 'id' of its own, under which its answer is written.")
 
 
 def _row(question, context):

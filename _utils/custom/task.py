@@ -8,9 +8,11 @@ from pydantic import TypeAdapter
 from sklearn import metrics as scikit
 from torch import nn
 
-from _utils.custom.cells import are_whole
 from _utils.custom.loading import Loading
-from _utils.tasks.parts import Head, Reading, Scores
+from _utils.custom.word_baseline import word_scores
+from _utils.errors import UserError
+from _utils.tasks.parts import Head, Scores
+from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
 
@@ -33,16 +35,20 @@ class CustomTask(Task):
 
 class ClassLoading(Loading):
     """Texts with a class each."""
-    has_word_baseline = True
 
+    def fields(self, labels):
+        labels, names = labels["train"], self.class_names(labels["train"])
+        if len(labels) > 20 and len(names) > len(labels) / 2:
+            raise UserError(f"{self.definition['train']}: {len(names):,} different labels in {len(labels):,} rows, "
+                            f"such as {shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': "
+                            "'regression' if they are numbers to predict, or 'tagging' if they are tags of words.")
+        return {"labels": names}
 
-class ClassReading(Reading):
-    """Texts and classes, whose numbers may be written with a fraction, as by pandas."""
+    def strata(self, labels):
+        return labels
 
-    @property
-    def label_ids(self):
-        of_pandas = [f"{label}.0" for label in self.task.labels] if are_whole(self.task.labels) else []
-        return super().label_ids | {label: i for i, label in enumerate(of_pandas)}
+    def baseline(self, task, splits):
+        return partial(word_scores, task, splits)
 
 
 class ClassHead(Head):
@@ -60,16 +66,6 @@ class ClassScores(Scores):
     """As for GLUE, with more metrics, the scores of each class, and the confusion matrix."""
     functions = Scores.functions | {"macro_f1": partial(scikit.f1_score, average="macro", zero_division=0)}
     default_metrics = ("accuracy", "macro_f1")
-
-    def score(self, outputs, labels):
-        decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)
-        return {name: float(self.metric(name, targets, decisions, labels)) for name in self.task.metrics}
-
-    def metric(self, name, targets, decisions, labels):
-        """A metric of arrays. labels: of the Dataset."""
-        positive = self.task.positive if name == "f1" else None
-        options = {"pos_label": self.task.labels.index(positive)} if positive else {}
-        return self.functions[name](targets, decisions, **options)
 
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
@@ -93,13 +89,10 @@ class ClassScores(Scores):
 class Classification(CustomTask):
     """A task with a class of each sentence or pair.
 
-    class_weights: of the labels in the loss; (): all equal.   positive: the label whose F1 the metric f1 is; None: the
-    second one.
+    class_weights: of the labels in the loss; (): all equal.
     """
     Loading: ClassVar[type] = ClassLoading
-    Reading: ClassVar[type] = ClassReading
     Head: ClassVar[type] = ClassHead
     Scores: ClassVar[type] = ClassScores
 
     class_weights: tuple[float, ...] = ()
-    positive: str | None = None

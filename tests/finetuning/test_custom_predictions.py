@@ -102,13 +102,6 @@ def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_te
     assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
 
 
-def test_a_labelled_test_file_without_any_word_is_rejected(start):
-    write("train.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 40)
-    write("test.jsonl", '{"text": " ", "label": []}\n')
-    with pytest.raises(UserError, match="'mine'.*no words"):
-        start(OWN | {"kind": "spans", "train": "train.jsonl", "test": "test.jsonl"})
-
-
 # The threshold of several labels
 
 OUTPUTS = np.array([[.3, .1, .2], [.28, .6, .1], [.05, .35, .2], [.1, .1, .31]])

@@ -1,5 +1,4 @@
 """Question answering: files, odd input, from files to predictions, and the export to transformers."""
-import gzip
 import json
 from pathlib import Path
 
@@ -64,17 +63,15 @@ def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     assert not train & dev and len(train) == 8 and len(splits["validation"]) == 10
 
 
-def test_mrqa_files_are_read_compressed_or_not(tmp_path):
+def test_mrqa_files_are_read(tmp_path):
     """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
     answered = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}])
     content = "\n".join(['{"header": {}}', answered, "", mrqa()])
     (tmp_path / "a.jsonl").write_text(content)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
-    for name in ("a.jsonl", "b.jsonl.gz"):
-        rows = read_questions(str(tmp_path / name))
-        assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
-        splits = loaded(tmp_path / name).splits
-        assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
+    rows = read_questions(str(tmp_path / "a.jsonl"))
+    assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
+    splits = loaded(tmp_path / "a.jsonl").splits
+    assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
 
 
 ANSWERED = squad([("beta", 6)])

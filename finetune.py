@@ -350,7 +350,8 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     model = task.head.network(pretrained, settings, SentencePredictor)
     if planned.mnli_run:
         load_encoder(model, planned.mnli_run)
-    learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
+    title = f"{task.title}, run {planned.run}"
+    learn = get_glue_learner(task, title, model=model, data=data, settings=settings, device=device,
                              precision=settings.precision, num_workers=num_workers, log=planned.log)
     if settings.keep == "best":
         learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))

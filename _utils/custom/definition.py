@@ -38,8 +38,8 @@ class HubTable(NamedTuple):
 
 def hub_table(source):
     """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for a file."""
-    found = _HUB_TABLE.fullmatch(source)
-    if _IS_FILE.fullmatch(source) or not found:
+    found = _HUB_TABLE.fullmatch(str(source))
+    if _IS_FILE.fullmatch(str(source)) or not found:
         return None
     return HubTable(found["path"], found["config"] or None, found["split"] or "train")
 

@@ -49,14 +49,6 @@ def names_of(tasks):
     return [task if isinstance(task, str) else task["name"] for task in tasks]
 
 
-def _check_names(tasks):
-    """The tasks; UserError if two have the same name."""
-    [(name, n)] = Counter(names_of(tasks)).most_common(1)
-    if n > 1:
-        raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
-    return tasks
-
-
 @with_config(ConfigDict(extra="forbid"))
 class _TaskSettings(TypedDict, total=False):
     lr: Positive
@@ -83,7 +75,7 @@ FINETUNE_KEYS = {
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
-    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (
+    "tasks": Key(_Tasks, [*GLUE_TEST_FILES], (
         "Tasks of GLUE (MNLI's model also predicts AX), or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
         "'train' is required; docs/finetuning.md explains all keys.")),
@@ -101,7 +93,7 @@ FINETUNE_KEYS = {
         "Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of "
         "this group; or the name of another group with MNLI runs.")),
     "group_name": Key(FileName | None, None, (
-        "Name of these runs in the table of runs and in file names. None: derived from the checkpoint.")),
+        "Name of these runs in the table of runs and in file names. None: that of the checkpoint.")),
     "do_finetune": Key(bool, True, "False: no training; only predict the test files, with finished runs."),
     "th_run": Key(_Runs | _RunsByTask | None, None, (
         "Runs that predict the test sets. None: the best of each task on its dev set. 3, or [0, 3, 4] (an ensemble "
@@ -165,12 +157,10 @@ def complete_finetuning(config):
     Raises UserError for values that contradict each other.
     """
     if config.quickstart:
-        values = dict(QUICKSTART_GLUE)
-        if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
-            del values["group_name"]
-        config = config.unless_given(values)
+        config = config.unless_given(QUICKSTART_GLUE)
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
+    group = Path(model.removesuffix(".pth")).name or "finetuned"
+    config = config.with_defaults({"group_name": group, "th_run": {}})
     if not isinstance(config.th_run, dict):
         config.th_run = dict.fromkeys(names_of(config.tasks), config.th_run)
     if config.start_from_mnli is True:
@@ -191,15 +181,11 @@ def check_files(config):
             source.check_files(task)
 
 
-def _group_of(model):
-    """Group name for a checkpoint, folder or hub id: the last part of the path; two parts for a network of a pair."""
-    path = Path(model.removesuffix(".pth"))
-    in_pair = path.name in ("discriminator", "generator", "classifier") and path.parent.name
-    return f"{path.parent.name}_{path.name}" if in_pair else path.name or "finetuned"
-
-
 def _check(config):
     tasks = names_of(config.tasks)
+    [(name, n)] = Counter(tasks).most_common(1)
+    if n > 1:
+        raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
     for key, known in (("task_overrides", (*GLUE_TASKS, *tasks)), ("th_run", tasks)):
         if unknown := [name for name in config[key] if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "

@@ -12,7 +12,8 @@ from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import as_user_error
-from _utils.finetuning.runs import load_finetuned_checkpoint, task_of
+from _utils.finetuning.runs import GLUE_FOLDER, finished_run, task_of
+from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.progress import counted
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
@@ -83,7 +84,8 @@ def load_finetuned(path, sentence_predictor):
 
     sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
     """
-    checkpoint, run = load_finetuned_checkpoint(path)
+    checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
+    run = finished_run(checkpoint, path)
     weights, settings = checkpoint["model"], replace(run.settings, freeze=False)
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
     model = task_of(run).head.network(untrained, settings, sentence_predictor)

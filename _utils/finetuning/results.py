@@ -15,16 +15,6 @@ from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUB
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
-def headline_scores(record, kind="scores"):
-    """{line of the summary: percent} of a run: a line for each of its dev sets.
-
-    kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
-    """
-    task = task_of(record)
-    by_split = getattr(record, kind)
-    return {task.title_of(split): 100 * next(iter(metrics.values())) for split, metrics in by_split.items()}
-
-
 class Score(NamedTuple):
     """A metric of a run on a dev set.   value: in percent, of errors in the unit of the labels.   text: the value."""
     value: float
@@ -75,15 +65,16 @@ def summarize(runs):
     """
     lines = []
     for record in runs:
-        baselines, words = headline_scores(record, "baselines"), headline_scores(record, "words")
-        for line, value in headline_scores(record).items():
+        for split, metrics in record.scores.items():
+            metric = next(iter(metrics))
+            baseline, words = (kind.get(split, {}).get(metric, np.nan) for kind in (record.baselines, record.words))
             lines.append({
-                "task": line,
+                "task": task_of(record).title_of(split),
                 "training examples": f"{record.train_rows:,}",
-                "best": value,
+                "best": 100 * metrics[metric],
                 "best run": record.run,
-                "baseline": baselines.get(line, np.nan),
-                "TF-IDF": words.get(line, np.nan),
+                "baseline": 100 * baseline,
+                "TF-IDF": 100 * words,
                 "rank": record.rank,
             })
     scores = pd.DataFrame(lines)
@@ -152,36 +143,14 @@ def compare_with_published(runs):
     return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
 
 
-def compare_checkpoints(runs, groups):
-    """Series in percent: the mean of each group's best runs over the tasks of GLUE, without WNLI, that all groups have;
-    its name lists them. UserError if there are none.
-
-    For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
-    (facts.md#published-results).
-    """
-    common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
-    shared = [title for title in AVERAGED_TITLES if title in common.index]
-    if not shared:
-        tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
-        raise UserError(f"The groups have no task of GLUE in common (WNLI does not count): {'; '.join(tasks)}. "
-                        "Finetune one task in all of them.")
-    return common.loc[shared].mean().rename(f"best runs, mean of {', '.join(shared)}")
-
-
-def class_tables(record):
-    """Texts about the classes of a run on its dev set: precision, recall and F1 in percent, and the confusion matrix if
-    it is small.
-    """
-    split, texts = task_of(record).devs[0], []
-    if classes := record.classes.get(split):
-        table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
-        texts += ["", f"{task_of(record).title}, run {record.run} (the best), by class on the dev set",
-                  as_text(table.astype({"rows": int}))]
-    matrix, labels = record.confusion.get(split), task_of(record).labels
-    if matrix and len(labels) <= 12:
-        texts += ["Rows with each label (lines) by prediction (columns)",
-                  pd.DataFrame(matrix, labels, labels).to_string()]
-    return texts
+def class_table(record):
+    """Lines about the classes of a run on its dev set: precision, recall and F1 in percent; [] if it has none."""
+    classes = record.classes.get(task_of(record).devs[0])
+    if not classes:
+        return []
+    table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
+    return ["", f"{task_of(record).title}, run {record.run} (the best), by class on the dev set",
+            as_text(table.astype({"rows": int}))]
 
 
 def as_text(table):
@@ -203,7 +172,7 @@ def report(runs):
               for remark in dict.fromkeys(record.remarks.values())]
     parts += [f"warning: {task_of(record).title}, run {record.run}, {notice}"
               for record in runs for notice in notices_of(record)]
-    parts += [text for record in best for text in class_tables(record)]
+    parts += [text for record in best for text in class_table(record)]
     if synthetic := dict.fromkeys(task_of(record).title for record in runs if record.synthetic):
         parts.append(f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "
                      "GLUE.")
@@ -223,14 +192,24 @@ def without_synthetic(runs):
 
 
 def report_checkpoints(runs, groups):
-    """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
-    averages = compare_checkpoints(runs, groups)
-    of_groups = [record for record in runs if record.group in groups]
+    """The comparison of several groups as text: the mean in percent of the best runs of each over the tasks of GLUE,
+    without WNLI, that all groups have. UserError if there are none.
+
+    For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
+    (facts.md#published-results), which is printed, too, if it covers the same tasks.
+    """
+    common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
+    shared = [title for title in AVERAGED_TITLES if title in common.index]
+    if not shared:
+        tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
+        raise UserError(f"The groups have no task of GLUE in common (WNLI does not count): {'; '.join(tasks)}. "
+                        "Finetune one task in all of them.")
+    averages, of_groups = common.loc[shared].mean(), [record for record in runs if record.group in groups]
     weights = {record.settings.pretrained_weights for record in of_groups}
-    parts = [averages.name, as_text(averages),
+    parts = [f"best runs, mean of {', '.join(shared)}", as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
-    if averages.name.endswith(", ".join(AVERAGED_TITLES)) and published_titles(of_groups) == AVERAGED_TITLES:
+    if shared == AVERAGED_TITLES == published_titles(of_groups):
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
 

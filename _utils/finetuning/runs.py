@@ -13,8 +13,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from _utils.errors import UserError, as_user_error
-from _utils.names import find_checkpoint
-from _utils.runs.checkpoints import FORMAT, check_format, has_keys, load_checkpoint
+from _utils.runs.checkpoints import FORMAT, check_format, has_keys
 from _utils.tasks.glue import TASKS
 from _utils.tasks.names import SOURCES
 from _utils.tasks.settings import Settings
@@ -130,7 +129,7 @@ class Runs(list):
     """
 
     def __init__(self, records=None, path=SCORES):
-        super().__init__(_read(path) if records is None else records)
+        super().__init__(read_records(path) if records is None else records)
 
     def of(self, group, task=None):
         """Those of a group, or of one of its tasks: GLUE's tasks in their order, then custom tasks in that of their
@@ -174,7 +173,7 @@ class Runs(list):
                         "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
 
 
-def _read(path):
+def read_records(path):
     """The latest record of each run.
 
     A truncated line is skipped: a killed process leaves one, and its run is not finished.
@@ -230,16 +229,6 @@ def _values(group, seed, settings):
     values = asdict(settings)
     own_task = values.pop("own_task") or {}
     return {**own_task, **values, "group": group, "seed": seed}
-
-
-def load_finetuned_checkpoint(path):
-    """(dictionary, FinishedRun) of a checkpoint that finetune.py wrote, given by its path or its name in
-    checkpoints/glue.
-
-    UserError for a missing file or another kind of checkpoint.
-    """
-    checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
-    return checkpoint, finished_run(checkpoint, path)
 
 
 def finished_run(checkpoint, path):

@@ -47,14 +47,10 @@ class EncodedRows:
         self.starts = np.cumsum(self.lengths) - self.lengths
         self.flat = {name: np.asarray(values) for name, values in zip(self.padding, flat) if values}
         self.labels = torch.tensor(labels)
+        self.n_examples = len(self.n_windows)  # as results count them: both orders of a pair, but not the windows
 
     def __len__(self):
         return len(self.lengths)
-
-    @property
-    def n_examples(self):
-        """Training examples, as results count them: both orders of a pair, but not the windows of a text."""
-        return len(self.n_windows)
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of

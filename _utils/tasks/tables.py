@@ -135,12 +135,12 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file", 
     if "label" not in rows:
         rows["label"] = [reading.unlabelled] * len(rows)
     bad = [place for place in rows.index if place in problems]
-    if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
-        raise UserError(f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))}). {advice}: at "
-                        "most 1% of the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
-        shown = "; ".join(f"{table.source}, {place}: {problems[place]}" for place in bad[:5])
-        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {shown}{' ...' if len(bad) > 5 else ''}")
+        found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))})"
+        if is_test(split) or len(bad) > MAX_BAD_ROWS * len(rows):
+            raise UserError(f"{found}. {advice}: at most 1% of the rows of a training or dev set may be malformed, and "
+                            "no row of a test set.")
+        notices.append(f"skipped rows: {found}")
     features = datasets.Features({name: contents[name].feature for name in {**columns, "label": None}})
     return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)
 

@@ -127,7 +127,7 @@ def test_minus_one_is_no_class_in_a_parquet_file_that_names_its_classes():
     datasets.Dataset.from_dict(rows | {"label": [-1] * 120}, features=features).to_parquet("b.parquet")
     data = loaded("a.parquet", dev="a.parquet", test="b.parquet")
     assert set(data.task.labels) == {"O", "B-PER"} and data.test_task is None
-    assert len(data.splits["train"]) == 119 and has(data, "skipped 1 of 120 rows", "row 0")
+    assert len(data.splits["train"]) == 119 and has(data, "skipped rows", "1 of 120 rows", "row 0")
 
 
 # Test files with and without labels

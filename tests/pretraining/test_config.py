@@ -197,7 +197,6 @@ def test_a_key_of_another_objective_is_refused_also_if_it_is_zero(monkeypatch):
 
 @pytest.mark.parametrize("arguments, expected", {
     "": "group_name=vanilla_11081_100.0%", "pretrained_checkpoint=some/model": "group_name=model",
-    "pretrained_checkpoint=a/b/discriminator": "group_name=b_discriminator",
     "pretrained_checkpoint=None size=base": "group_name=electra_base_google",
     "quickstart=True end=1 wsc_trick=True":
         "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue "

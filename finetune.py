@@ -90,8 +90,8 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 # ## 2. Data
 #
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
-# files of the GLUE download, which give the same rows. If a file of a task is missing, the task is skipped with a
-# message.
+# files of the GLUE download, which give the same rows. Without the training or dev file of a task nothing is trained;
+# without its test file, the task is not predicted.
 #
 # A task is put together from four parts: how its tables are read, the output layer and its loss, scores, and files of
 # predictions. `_utils/tasks/parts.py` has those of the classification of a sentence or pair, which this notebook shows;
@@ -401,7 +401,7 @@ def predict_test(
 #
 # Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all
 # runs of one task in a group. Rerun the same command to resume: finished runs are skipped, and an interrupted run
-# starts over. Several processes share the runs.
+# starts over.
 
 # %%
 def run(c: MyConfig) -> Results:

@@ -159,7 +159,7 @@ def complete_finetuning(config):
     if config.quickstart:
         config = config.unless_given(QUICKSTART_GLUE)
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    group = Path(model.removesuffix(".pth")).name or "finetuned"
+    group = Path(model.removesuffix(".pth")).name
     config = config.with_defaults({"group_name": group, "th_run": {}})
     if not isinstance(config.th_run, dict):
         config.th_run = dict.fromkeys(names_of(config.tasks), config.th_run)

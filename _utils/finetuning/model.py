@@ -15,6 +15,7 @@ from _utils.errors import as_user_error
 from _utils.finetuning.runs import GLUE_FOLDER, finished_run, task_of
 from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
+from _utils.networks.pretrained import with_prefix
 from _utils.progress import counted
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
@@ -95,9 +96,7 @@ def load_finetuned(path, sentence_predictor):
 
 def load_encoder(model, run):
     """Load the encoder of a FinishedRun into a predictor, whose head is kept."""
-    weights = load_checkpoint(run.path)["model"]
-    model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
-                                      if name.startswith("base_model.")})
+    model.base_model.load_state_dict(with_prefix(load_checkpoint(run.path)["model"], "base_model."))
 
 
 def to_device(model, device):

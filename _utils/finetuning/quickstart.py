@@ -14,6 +14,7 @@ from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.networks import load_pretrained, load_with_head
 from _utils.plots import plot_quickstart, save_plot
+from _utils.progress import counted
 from _utils.text import load_documents
 from _utils.text.damage import is_long, plain_words, put_in_foreign_word, swap_neighbours
 from _utils.training.damaged_text import sentence_probabilities
@@ -44,9 +45,8 @@ def quickstart(c, run):
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
-    runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
-    rows = f"at most {ROWS['n_train']} training rows"
-    print(f"\nMacro F1 in percent ({runs}; {rows})")
+    runs = f"mean of {counted(c.end - c.start, 'run')}; at most {ROWS['n_train']} training rows"
+    print(f"\nMacro F1 in percent ({runs})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     metrics, sentences = metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint)

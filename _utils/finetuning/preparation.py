@@ -14,8 +14,7 @@ def length_warnings(config, pretrained):
     """[A warning] if the maximum length is more than the positions that were trained, or []."""
     if config.max_length <= pretrained.length or not has_learned_positions(pretrained.model):
         return []
-    texts = "pretrained on" if pretrained.run else "saved with a tokenizer for"
-    return [f"warning: max_length={config.max_length}, but {pretrained.name!r} was {texts} texts of at most "
+    return [f"warning: max_length={config.max_length}, but {pretrained.name!r} was made for texts of at most "
             f"{pretrained.length} tokens, so the embeddings of later positions were not trained. Set "
             f"max_length={pretrained.length}, for longer texts with window_stride={pretrained.length // 2}."]
 

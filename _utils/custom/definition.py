@@ -14,18 +14,20 @@ from pydantic.dataclasses import dataclass
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Text, accepted, list_of, number
-from _utils.names import HUB_ID, check_file
+from _utils.names import HUB_ID, check_file, hub_parts
 from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES
 
+QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 TEXTS_ADVICE = ("In .txt, .conll and .bio files a line has a word and its tag, and an empty line ends each sentence. "
                 "Write texts with a label to a .csv or .tsv file with a header, such as text<TAB>label.")
 SEPARATOR = "|"  # between several labels of a text
 # Extensions of files, and their formats.
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON lines", ".parquet": "parquet",
            ".conll": "CoNLL", ".txt": "CoNLL", ".bio": "CoNLL"}
+_SUFFIXES = *FORMATS, ".jsonl.gz"
 # Types of values.
-_IS_FILE = re.compile(rf"(?i).*({'|'.join(map(re.escape, FORMATS))})")
-_HUB_TABLE = re.compile(rf"(?P<path>{HUB_ID})(:(?P<config>[^:]*)(:(?P<split>.*))?)?")
+_IS_FILE = re.compile(rf"(?i).*({'|'.join(map(re.escape, _SUFFIXES))})")
+_SPLIT = re.compile(r"\w+(\[.*\])?")
 HUB_TABLE_NOTATION = "owner/name:configuration:split"  # parts may be empty, or left out at the end
 
 
@@ -37,17 +39,26 @@ class HubTable(NamedTuple):
 
 
 def hub_table(source):
-    """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for a file."""
-    found = _HUB_TABLE.fullmatch(str(source))
-    if _IS_FILE.fullmatch(str(source)) or not found:
+    """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for another source."""
+    path, *parts = hub_parts(str(source))
+    if _IS_FILE.fullmatch(str(source)) or not re.fullmatch(HUB_ID, path) or len(parts) > 2:
         return None
-    return HubTable(found["path"], found["config"] or None, found["split"] or "train")
+    config, split = [*parts, "", ""][:2]
+    return HubTable(path, config or None, split or "train")
 
 
-_File = Annotated[str, Predicate(lambda source: _IS_FILE.fullmatch(source) or hub_table(source)), Field(description=(
-    f"a file that ends with {', '.join(FORMATS)}, or a dataset of the hub, {HUB_TABLE_NOTATION}"))]
+def split_on_hub(table, split):
+    """The source of a split of the dataset of a HubTable; another source stays as it is."""
+    return f"{table.path}:{table.config or ''}:{split}" if _SPLIT.fullmatch(split) else split
+
+
+_WHERE = f"a file that ends with {', '.join(_SUFFIXES)}, or a dataset of the hub, {HUB_TABLE_NOTATION}"
+_is_table = lambda source: _IS_FILE.fullmatch(source) or hub_table(source)
+_File = Annotated[str, Predicate(_is_table), Field(description=_WHERE)]
+_FileOrSplit = Annotated[str, Predicate(lambda source: _is_table(source) or _SPLIT.fullmatch(source)),
+                         Field(description=f"{_WHERE}, or a split of the dataset of 'train'")]
 _Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, description=(
-    "the name of a column (in CoNLL files its number from 0)"))]
+    "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -84,14 +95,15 @@ class QuestionOptions:
 _Questions = Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
     f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]
 _OF_TEXTS = "text", "label", "groups"
+_OF_CLASSES = *_OF_TEXTS, "class_weights", "positive"
 # {kind of task: keys that not all kinds have}
 KEYS_OF_KINDS = {
-    "classification": (*_OF_TEXTS, "class_weights"),
+    "classification": _OF_CLASSES,
     "regression": _OF_TEXTS,
-    "tagging": (*_OF_TEXTS, "class_weights", "scheme"),
-    "spans": (*_OF_TEXTS, "class_weights", "scheme"),
+    "tagging": (*_OF_CLASSES, "scheme"),
+    "spans": (*_OF_CLASSES, "scheme"),
     "multilabel": (*_OF_TEXTS, "class_weights", "separator", "threshold"),
-    "choices": (*_OF_TEXTS, "choices"),
+    "choices": (*_OF_TEXTS, "choices", "first_choice"),
     "questions": ("questions",),
 }
 _TAKEN = {*GLUE_TASKS,
@@ -99,19 +111,21 @@ _TAKEN = {*GLUE_TASKS,
 _KEYS = {
     "name": FileName,
     "train": _File,
-    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
-    "test": _File,
+    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _FileOrSplit,
+    "test": _FileOrSplit,
     "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)],
     "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
     "separator": Text,
     "groups": _Column,
     "kind": Literal[tuple(KEYS_OF_KINDS)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
+    "positive": Text,
     "class_weights": Literal["balanced"],
     "scheme": Literal["iob2", "bioes"],
     "threshold": number("a number between 0 and 1", gt=0, lt=1) | Literal["best"],
     "questions": _Questions,
     "choices": list_of(_Column, "the list of the columns of the choices"),
+    "first_choice": Literal[0, 1, "A", "a"],
 }
 # None is the same as leaving a key out, and no value to advise. Only the training file is required.
 _OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
@@ -123,16 +137,23 @@ def complete_custom_task(definition):
 
     Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
-    values = dict.fromkeys(_KEYS) | {"dev": .1} | {key: value for key, value in definition.items() if value is not None}
-    task = MyConfig(values, _OPTIONAL_KEYS)
-    path = Path(task.train.partition(":")[0])  # of a dataset of the hub: its id
+    on_hub = hub_table(definition.get("train"))
+    defaults = dict.fromkeys(_KEYS) | {"dev": None if on_hub else .1}
+    task = MyConfig(defaults | {key: value for key, value in definition.items() if value is not None}, _OPTIONAL_KEYS)
+    path = Path(on_hub.path if on_hub else task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
     if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
         raise UserError(f"Invalid value for tasks: a custom task cannot be called {task.name!r}, because GLUE has a "
                         "task of that name. Set 'name' to another one.")
-    if task.kind is None and (task.separator or len(task.label or ()) > 1):  # only this kind has them
-        task.kind = "multilabel"
+    if task.groups is not None and isinstance(task.dev, str):
+        raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
+                        f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
+    for key in ("dev", "test") if not on_hub else ():
+        if isinstance(task[key], str) and _SPLIT.fullmatch(task[key]):
+            raise UserError(f"Invalid value for {key!r} of the task {task.name!r}: {task[key]!r} is a split, but "
+                            f"'train' is the file {task.train!r}. Use {_WHERE}.")
+    _check_extensions(task)
     return dict(task)
 
 
@@ -141,11 +162,31 @@ def is_conll(path):
     return FORMATS.get(Path(path).suffix.lower()) == "CoNLL"
 
 
+def _check_extensions(task):
+    """UserError for a file of CoNLL columns for a kind without them, or beside another file."""
+    files = [path for path in (task.train, task.dev, task.test) if isinstance(path, str)]
+    words, others = list(filter(is_conll, files)), [repr(path) for path in files if not is_conll(path)]
+    if task.kind not in (None, "tagging"):
+        others = [f"the kind {task.kind!r}"]
+    if words and others and task.kind != "questions":
+        raise UserError(f"The file {words[0]!r} of the task {task.name!r} does not fit {others[0]}. {TEXTS_ADVICE}")
+
+
+def question_task(name, folder):
+    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
+
+    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
+    """
+    path = Path(folder or "datasets", name)
+    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.[jp]*")}
+    return complete_custom_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
+
+
 def files_of(definition):
     """{split: path, or table on the hub} of a custom task. Raises UserError for a missing file."""
     files = {"train": definition["train"], "validation": definition["dev"], "test": definition["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
     for path in files.values():
-        if not hub_table(path):
+        if not hub_table(path) and not (hub_table(definition["train"]) and _SPLIT.fullmatch(path)):
             check_file(path, "Correct the path in tasks, or put the file there.")
     return files

@@ -6,6 +6,8 @@ from pydantic import TypeAdapter
 from _utils.custom.cells import LOCAL_NUMBER, is_nested, labels_in, numbers_in
 from _utils.custom.choices import Choices
 from _utils.custom.definition import KEYS_OF_KINDS, SEPARATOR, files_of, is_conll
+from _utils.custom.hub_tables import with_hub_splits
+from _utils.custom.loading import check_lists
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
 from _utils.custom.regression import CustomRegression
@@ -33,6 +35,7 @@ def load_custom_task(definition):
 
     definition: from `complete_custom_task`. Raises UserError for missing files and as `Loading.load`.
     """
+    definition = with_hub_splits(definition)
     files, kind = files_of(definition), KINDS.get(definition["kind"])
     read_file = (kind or Classification).Loading.read_file
     tables = {split: read_file(path) for split, path in files.items()}
@@ -53,12 +56,16 @@ def kind_of(table, definition):
     """
     if is_conll(definition["train"]):
         return "tagging"
-    _, columns = Classification.Loading(Classification, definition).columns({"train": table})
+    texts, columns = Classification.Loading(Classification, definition).columns({"train": table})
+    if len(columns) > 1:
+        raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
+                        "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
     if len(table.rows) == 1:
         raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
                         "for each column, write an object for each row instead: in pandas, "
                         "DataFrame.to_json(path, orient='records', lines=True).")
-    labels = labels_in(table, columns[0])
+    check_lists(table, columns)
+    labels, separator = labels_in(table, columns[0]), definition["separator"] or SEPARATOR
     strings, refuse = labels.map(as_label), partial(_refuse, table, labels)
     numbers, is_local = numbers_in(strings), strings.str.fullmatch(LOCAL_NUMBER)
     refuse(labels.map(is_nested), "are character spans", "'spans'")
@@ -67,13 +74,22 @@ def kind_of(table, definition):
     refuse(is_local & ((is_local | numbers.notna()).mean() > .9),
            "may be numbers with a decimal comma or with separators of thousands",
            "'classification', or to 'regression' and write them as 1234.5")
+    refuse(_are_as_long(table.rows.loc[labels.index, texts[0]], strings), "have as many words as their texts",
+           "'tagging' if they are tags, or to 'classification'")
     has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)
     refuse(has_fraction & (has_fraction.mean() <= FEW), "have a fraction", "'regression' or 'classification'")
     if has_fraction.any():
         return "regression"
-    refuse(strings.str.contains(SEPARATOR, regex=False), f"contain {SEPARATOR!r}",
+    refuse(strings.str.contains(separator, regex=False), f"contain {separator!r}",
            "'multilabel' if it separates several labels of a text, or to 'classification'")
     return "classification"
+
+
+def _are_as_long(texts, labels):
+    """Whether each label, a string, has as many words as its text, of several words; False for all if few have."""
+    n_words = texts.map(lambda text: len(text.split()) if isinstance(text, str) else 0)
+    are_as_long = (labels.str.split().str.len() == n_words) & (n_words > 1)
+    return are_as_long & (are_as_long.mean() > .9)
 
 
 def _refuse(table, labels, is_reason, what, kinds):

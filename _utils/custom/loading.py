@@ -23,9 +23,11 @@ class Loading:
     """How the files of a custom task become its TaskData.
 
     kind: the CustomTask class.   definition: from `complete_custom_task`.   notices: messages, which the steps append.
-    has_label_columns: whether each label may have a column of 1 or 0.
+    has_label_columns: whether each label may have a column of 1 or 0.   empty_is_label: whether an empty list is a
+    label.
     """
     has_label_columns = False
+    empty_is_label = False
     read_file = staticmethod(read_table)
 
     def __init__(self, kind, definition):
@@ -42,8 +44,9 @@ class Loading:
         if len(columns) > 1 and not self.has_label_columns:
             raise UserError(f"'label' of the task {self.name!r} names {len(columns)} columns, but the kind "
                             f"{self.kind.kind!r} has one. Set it to one column, or 'kind' to 'multilabel'.")
+        check_lists(tables["train"], columns)
         tables, unlabelled = dict(tables), None
-        if "test" in tables and not has_labels(tables, columns):
+        if "test" in tables and not self.has_labels(tables, columns):
             unlabelled = tables.pop("test")
         label, labels = self.labels(tables, texts, columns)
         fields = self.fields(labels)
@@ -68,7 +71,8 @@ class Loading:
         definition, columns = self.definition, [*tables["train"].rows]
         groups, choices = [*filter(None, [definition["groups"]])], definition["choices"] or []
         if is_conll(definition["train"]):
-            texts, label = definition["text"] or columns[:1], definition["label"] or columns[-1:]
+            names = definition["text"] or columns[:1], definition["label"] or columns[-1:]
+            texts, label = ([columns[-1] if name == "-1" else name for name in of_kind] for of_kind in names)
         else:
             label = definition["label"] or ["label"]
             texts = definition["text"] or [column for column in columns if column not in (*label, *groups, *choices)]
@@ -82,6 +86,19 @@ class Loading:
             raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task "
                             f"{self.name!r} to the column of the text, or to a list of two.")
         return texts, label
+
+    def has_labels(self, tables, columns):
+        """Whether the test file has labels. Empty ones are none, and neither is -1, as on the hub, unless the training
+        file has it.
+        """
+        if not {*columns} <= {*tables["test"].rows}:
+            return False
+        trained, found = (_labels_of(tables[split], columns) for split in ("train", "test"))
+        found -= {""} if self.empty_is_label else {"", "[]"}
+        if found == {"-1"}:
+            are_known = "as in some training rows, so they count" if "-1" in trained else "so it is only predicted"
+            self.notices.append(f"all labels of {tables['test'].source} are -1, {are_known}")
+        return not found <= {"-1"} - trained
 
     def labels(self, tables, texts, columns):
         """(column of the labels, {split: Series of all its labels as strings}).
@@ -115,6 +132,15 @@ class Loading:
                             "Classification and tagging need at least two different labels, and tagging a list of tags "
                             "in each row.")
         return tuple(names)
+
+    def class_fields(self, labels):
+        """{"labels", "positive"} of a task whose classes are the labels of a Series. UserError for another 'positive'.
+        """
+        names, positive = self.class_names(labels), self.definition["positive"]
+        if positive not in (None, *names):
+            raise UserError(f"positive={positive!r} of the task {self.name!r} is not one of its labels "
+                            f"{shortened(names)}.")
+        return {"labels": names, "positive": positive}
 
     def metrics(self, labels):
         """The metrics of the task, by default `default_metrics`. UserError for one that does not apply."""
@@ -184,7 +210,10 @@ class Loading:
 
     def describe(self, task):
         """The labels and metrics of the task, as text."""
-        return f"{len(task.labels)} labels; metrics {', '.join(task.metrics)}"
+        text = f"{len(task.labels)} labels; metrics {', '.join(task.metrics)}"
+        if "f1" in task.metrics:
+            text += f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)"
+        return text
 
     def label_notices(self, task, labelled):
         """Messages about the labels of {split: Dataset}."""
@@ -196,10 +225,19 @@ def labels_by_split(tables, column):
     return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in tables.items()}
 
 
-def has_labels(tables, columns):
-    """Whether the test file has labels. -1, as on the hub, is none, unless the training file has it."""
-    if not {*columns} <= {*tables["test"].rows}:
-        return False
-    cells = {split: pd.concat([tables[split].rows[name] for name in columns]) for split in ("train", "test")}
-    trained, found = ({*of_split.explode().dropna().map(as_label)} for of_split in cells.values())
-    return not found <= {""} | ({"-1"} - trained)
+def _labels_of(table, columns):
+    """The different labels in columns of a Table, as strings; those of lists are their items."""
+    cells = table.rows[columns].to_numpy().ravel()
+    return {as_label(item) for cell in cells for item in (cell or [cell] if isinstance(cell, list) else [cell])}
+
+
+def check_lists(table, columns):
+    """UserError for lists of numbers with a fraction, which are neither labels nor tags."""
+    has_fraction = lambda cell: isinstance(cell, list) and any(isinstance(item, float) and item % 1 for item in cell)
+    for name, cells in table.rows[columns].items():
+        are_numbers = cells.map(has_fraction)
+        if are_numbers.mean() > .5:
+            place = are_numbers.idxmax()
+            raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} "
+                            f"in {place}. A task predicts one number for each text: write a column for each, and make "
+                            "a task of each.")

@@ -26,6 +26,7 @@ _LISTS = "(labels)"  # column for the list of the labels of a row
 class MultiLabelLoading(Loading):
     """The labels of each row: a list, a string with separators, or columns of 1 and 0."""
     has_label_columns = True
+    empty_is_label = True
 
     def labels(self, tables, texts, columns):
         """As `Loading.labels`; the labels of each row become a list, in one more column."""
@@ -35,7 +36,7 @@ class MultiLabelLoading(Loading):
 
     def fields(self, labels):
         threshold = self.definition["threshold"]
-        fields = {"labels": self.class_names(labels["train"])}
+        fields = self.class_fields(labels["train"])
         return fields | ({"threshold": threshold} if threshold else {})
 
     def balanced_weights(self, task, labels):
@@ -173,7 +174,10 @@ class MultiLabel(Classification):
     def of_runs(self, records):
         if self.threshold != "best" or not records:
             return self
-        return replace(self, chosen=float(np.mean([record.thresholds[self.devs[0]] for record in records])))
+        thresholds = [record.thresholds.get(self.devs[0]) for record in records]
+        if None in thresholds:
+            raise ValueError("a run without a threshold")
+        return replace(self, chosen=float(np.mean(thresholds)))
 
 
 def joined(labels, names):

@@ -6,14 +6,14 @@ from bisect import bisect_right
 from pathlib import Path
 
 import datasets
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
 
 from _utils.custom.definition import hub_table
-from _utils.custom.table_files import load_rows
+from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
-from _utils.files import read_text
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 _LONGEST_WORD = 20  # characters
@@ -58,7 +58,8 @@ def _paragraphs(path):
         return load_rows(path).to_list()
     if Path(path).suffix.lower() == ".parquet":
         return pyarrow.parquet.read_table(path).to_pylist()
-    content = read_text(path, "Convert the file to UTF-8.").strip()
+    with fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
+        content = file.read().strip()
     decode, place, paragraphs = json.JSONDecoder().raw_decode, 0, []
     while place < len(content):  # of JSON lines, several values
         value, place = decode(content, place)
@@ -91,18 +92,26 @@ def without_unusable(rows, options, path):
     return usable, [notice] if n else []
 
 
-def check_evaluated(splits, definition):
-    """UserError for a dev file without answers, and for questions of a test file with the same id.
+def check_evaluated(splits, options, definition):
+    """[warnings] about questions of dev and test files without an answer, if the model has to answer each question.
 
-    splits: {split: Dataset of `read_questions`}.   definition: of the task.
+    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   definition: of the task.
+    UserError for a dev file without answers, and for questions of a test file with the same id.
     """
-    if not any(splits["validation"]["label"]):
+    if isinstance(definition["dev"], str) and not any(splits["validation"]["label"]):
         raise UserError(f"{definition['dev']}: no question has an answer, which the evaluation needs. Write them, or "
                         "leave 'dev' out.")
     ids = pd.Series(splits["test"]["id"][:] if "test" in splits else [])
     if ids.duplicated().any():
         raise UserError(f"{definition['test']}: several questions have the id {ids[ids.duplicated()].iloc[0]!r}. Give "
                         "each question an 'id' of its own, under which its answer is written.")
+    warnings = []
+    for split, key in (("validation", "dev"), ("test", "test")):
+        answers = splits[split]["label"][:] if split in splits else []
+        if 0 < answers.count([]) < len(answers) and not options.has_unanswerable:
+            warnings.append(f"warning: {answers.count([]):,} of {len(answers):,} questions in {definition[key]} have "
+                            "no answer and count as wrong, because no training question is unanswerable")
+    return warnings
 
 
 def _row(question, context):

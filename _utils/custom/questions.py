@@ -38,7 +38,7 @@ class QuestionLoading(Loading):
         task = self.kind(**self.common_fields(), texts=("question", "context"), questions=options, epochs=2)
         if "validation" not in splits:
             splits |= split_rows(splits["train"], self.strata(splits["train"]), definition["dev"])
-        check_evaluated(splits, definition)
+        skipped += check_evaluated(splits, options, definition)
         described = f"questions, has_unanswerable={options.has_unanswerable}; metrics {', '.join(task.metrics)}"
         is_labelled = "test" in splits and any(splits["test"]["label"])
         return TaskData(task, splits, {}, [described, *skipped], task if is_labelled else None)

@@ -9,6 +9,7 @@ from torch import nn
 
 from _utils.custom.cells import numbers_in
 from _utils.custom.loading import Loading
+from _utils.custom.splits import MIN_ROWS
 from _utils.custom.task import CustomTask
 from _utils.errors import UserError
 from _utils.tasks.regression import Regression, ScoreFiles, ScoreHead, ScoreScores
@@ -37,7 +38,9 @@ class ScaledLoading(Loading):
         return f"scores with mean {mean:.4g} and standard deviation {std:.4g}; metrics {', '.join(task.metrics)}"
 
     def label_notices(self, task, labelled):
-        return []
+        n = len(labelled["validation"])
+        few = f"warning: a dev set of {n} rows is small: its scores say little. Add rows, or set 'dev'."
+        return [few] if n < MIN_ROWS else []
 
 
 class ScaledLoss(nn.Module):
@@ -70,9 +73,14 @@ class ScaledHead(ScoreHead):
         super().set_head(network, {"weight": weights["weight"] * std, "bias": weights["bias"] * std + mean})
 
 
+def _r2(targets, scores):
+    """The coefficient of determination; 0 for a single row, for which it is undefined."""
+    return r2_score(targets, scores) if len(targets) > 1 else 0.
+
+
 class MoreScores(ScoreScores):
     """As for GLUE, with more metrics."""
-    functions = ScoreScores.functions | {"rmse": root_mean_squared_error, "r2": r2_score}
+    functions = ScoreScores.functions | {"rmse": root_mean_squared_error, "r2": _r2}
     default_metrics = tuple(functions)
     errors = frozenset({"rmse"})
 

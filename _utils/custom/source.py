@@ -1,13 +1,17 @@
 """Custom tasks as entries of the key `tasks`. Whoever imports this module can use them."""
-from _utils.custom.definition import complete_custom_task, files_of
+from _utils.custom.definition import QUESTION_TASKS, complete_custom_task, files_of, question_task
 from _utils.tasks.names import SOURCES, TaskSource
 
 
 class CustomTasks(TaskSource):
-    """Dictionaries of custom tasks."""
+    """Dictionaries, and the names of question answering in Google's code."""
+    names = QUESTION_TASKS
 
     def complete(self, entry):
         return complete_custom_task(entry)
+
+    def of_name(self, name, folder):
+        return question_task(name, folder)
 
     def check_files(self, entry):
         files_of(entry)

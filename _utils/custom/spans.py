@@ -5,7 +5,7 @@ import json
 from typing import Annotated, ClassVar, NamedTuple
 
 import pandas as pd
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.custom.tag_schemes import entities
@@ -50,7 +50,10 @@ def read_spans(cell):
     These are the exports of doccano, Label Studio, Prodigy and spaCy ({"entities": [...]}), and the output of pipelines
     of transformers. ValueError for another cell.
     """
-    spans = _ITEMS.validate_python(cell.get("entities") if isinstance(cell, dict) else cell)
+    try:
+        spans = _ITEMS.validate_python(cell.get("entities") if isinstance(cell, dict) else cell)
+    except ValidationError:
+        raise ValueError(f"{cell!r:.60}, which is not a list of spans") from None
     return [Span(span.start, span.end, "".join(span.label)) for span in spans]
 
 
@@ -72,7 +75,7 @@ def tags_of_spans(text, spans):
     tags = ["O"] * len(words)
     for span in sorted(spans, key=lambda span: span.start - span.end):
         if not 0 <= span.start < span.end <= len(text):
-            raise ValueError(f"{span} is outside of the text")
+            raise ValueError(f"{[*span]}, which is not a part of the text, which has {len(text)} characters")
         covered = [i for i, (_, start, end) in enumerate(words) if start < span.end and span.start < end]
         if {tags[i] for i in covered} == {"O"}:
             tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
@@ -96,9 +99,8 @@ def with_tags(table, text, label):
         try:
             spans = read_spans(cell)
             tags[place] = tags_of_spans(words, spans)
-        except ValueError:
-            problems.setdefault(place, f"the column {label!r} contains {cell!r:.60}, which is not a list of spans of "
-                                f"the text, which has {len(words)} characters")
+        except ValueError as error:
+            problems.setdefault(place, f"the column {label!r} contains {error}")
             continue
         if {*spans} != {Span(*span) for span in spans_of_tags(words, tags[place])}:
             changed.append(place)
@@ -116,14 +118,15 @@ def _words_of(text):
 
 class SpanLoading(TagLoading):
     """Character spans become tags."""
+    empty_is_label = True
 
     def labels(self, tables, texts, columns):
         for split, table in tables.items():
             tables[split], changed = with_tags(table, *texts, *columns)
             if changed:
                 self.notices.append(f"warning: {table.source}: {len(changed):,} texts, the first in {changed[0]}, have "
-                                    "spans that share a word, or that begin or end inside one (the end is after the "
-                                    "last character). A word counts as a whole, and has the label of the longest span")
+                                    "spans that begin or end inside a word, which counts as a whole (the end is after "
+                                    "the last character), or that share a word with a longer span and are left out")
         return super().labels(tables, texts, columns)
 
     def mismatches(self, table, text, label):

@@ -18,10 +18,10 @@ import pandas as pd
 import pyarrow.parquet
 
 from _utils.custom.cells import split_words
-from _utils.custom.definition import FORMATS, HUB_TABLE_NOTATION, TEXTS_ADVICE, hub_table
+from _utils.custom.definition import FORMATS, TEXTS_ADVICE, hub_table
+from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
 from _utils.files import read_json_lines, read_text
-from _utils.hub import hub_errors, load_split, names_what_exists
 from _utils.tasks.tables import Table, malformed, table_of_cells
 
 _JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "
@@ -36,17 +36,11 @@ def read_table(path):
     if hub_table(path):
         rows = load_rows(path)
         return _table_of_rows(path, rows.to_list(), rows.features)
-    table = _READERS[FORMATS[Path(path).suffix.lower()]](path)
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        raise UserError(f"{path} is compressed. Decompress it, or set 'kind': 'questions' if it has questions.")
+    table = _READERS[FORMATS[suffix]](path)
     return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
-
-
-def load_rows(source):
-    """The datasets.Dataset of a table on the hub, in HUB_TABLE_NOTATION."""
-    table = hub_table(source)
-    advice = ("Check the connection, and rerun the same command: what was downloaded is kept. Or set the keys of the "
-              "task to files.")
-    with hub_errors(repr(source), table.path, advice), names_what_exists(f"{source!r}:", HUB_TABLE_NOTATION):
-        return load_split(table.path, table.config, table.split)
 
 
 def _as_lists(column, source):
@@ -129,8 +123,10 @@ def _with_names(feature, value):
     """A value of a feature of `datasets` with names in place of the ids of classes, and None for -1, which is none."""
     if isinstance(feature, datasets.ClassLabel):
         return feature.names[value] if value in range(feature.num_classes) else None
-    if isinstance(feature, datasets.List) and isinstance(value, list):
+    if isinstance(feature, datasets.List | datasets.LargeList) and isinstance(value, list):
         return [_with_names(feature.feature, item) for item in value]
+    if isinstance(feature, dict) and isinstance(value, dict):
+        return {name: _with_names(feature.get(name), item) for name, item in value.items()}
     return value
 
 
@@ -146,6 +142,7 @@ def _read_conll(path):
     sentence, lines = (~is_word).cumsum()[is_word], lines[is_word]
     cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))
     cells = cells[~_are_comments(lines, cells, sentence)]
+    _check_words(path, lines[cells.index], cells)
     n_columns = int(max(cells.str.len().mode(), default=0))
     words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), [*map(str, range(n_columns))])
     if words.problems:
@@ -156,6 +153,22 @@ def _read_conll(path):
     rows = words.rows.reset_index(names="place").groupby(sentence[cells.index].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {})
+
+
+def _check_words(path, lines, cells):
+    """UserError for lines that are texts with a label, as in the format of fastText, or JSON instead of words.
+
+    cells: of each line, its columns. Single words may have spaces, as in Vietnamese.
+    """
+    has_spaces = lambda i: cells.map(lambda row: len(row) > i and len(split_words(row[i])) > 1)
+    signs = {"begins with __label__, as in files of fastText": lines.str.startswith("__label__"),
+             "is JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
+             **{f"has several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
+    for sign, has_sign in signs.items():
+        if has_sign.mean() >= .5:
+            place = has_sign.idxmax()
+            raise UserError(f"{path}, {place}: {lines[place]!r:.60} {sign} ({has_sign.sum():,} of {len(lines):,} lines "
+                            f"do). {TEXTS_ADVICE}")
 
 
 def _are_comments(lines, cells, sentence):

@@ -31,6 +31,16 @@ def as_bioes(tag):
     return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
 
 
+def scheme_notices(tags):
+    """[A warning] about tags, a Series of lists, of which a few do not mark entities; or []."""
+    names = tags.explode().dropna().unique()
+    others = [tag for tag in names if not BIO.fullmatch(tag)]
+    if not 0 < 2 * len(others) < len(names):
+        return []
+    return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not mark "
+            "entities as the others do. If they are mistakes, correct them"]
+
+
 def check_scheme(tags, definition):
     """UserError if the tags, a Series of lists, do not mark entities and so cannot be converted to a scheme."""
     names = tags.explode().dropna().unique()  # missing in a sentence without words

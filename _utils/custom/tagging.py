@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from transformers import AutoModelForTokenClassification
 
-from _utils.custom.cells import ids_of_lists, items, labels_in
+from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.loading import Loading
-from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
+from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
 from _utils.custom.task import ClassHead, Classification, ClassScores
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
@@ -40,13 +40,25 @@ class TagLoading(Loading):
     def labels(self, tables, texts, columns):
         """As `Loading.labels`, with tags in the wanted scheme."""
         [label], scheme = columns, self.definition["scheme"]
+        self.check_labels(tables["train"], label)
         tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
         if scheme:
             check_scheme(tags["train"], self.definition)
             _convert(tables, tags, label, partial(in_scheme, scheme=scheme))
+        else:
+            self.notices += scheme_notices(tags["train"])
         for split, table in tables.items():
             tables[split] = table._replace(problems=self.mismatches(table, *texts, label) | table.problems)
         return label, {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+
+    def check_labels(self, table, label):
+        """UserError for labels that are character spans."""
+        labels = labels_in(table, label)
+        are_spans = labels.map(is_nested).astype(bool)
+        if are_spans.any():
+            place = are_spans.idxmax()
+            raise UserError(f"{table.source}: the label {labels[place]!r:.60} in {place} is not a list of tags. If the "
+                            f"labels are character spans, set 'kind': 'spans' of the task {self.name!r}.")
 
     def mismatches(self, table, text, label):
         """{place: message} of rows whose numbers of words and tags differ."""
@@ -57,7 +69,7 @@ class TagLoading(Loading):
     def fields(self, labels):
         # A word of the dev set may have a tag that is in no training sentence.
         known = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return {"labels": self.class_names(known)}
+        return self.class_fields(known)
 
     def applicable_metrics(self, labels):
         """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
@@ -69,6 +81,9 @@ class TagLoading(Loading):
 
     def test_task(self, task, labels):
         """As `Loading.test_task`, with the tags that only this file has, which the Task itself lacks: it may change."""
+        if labels.empty:
+            raise UserError(f"The test file of the task {self.name!r} has labels, but its texts have no words. Correct "
+                            "it, or leave 'test' out.")
         unknown = [tag for tag in labels.unique() if tag not in task.reading.label_ids]
         if unknown:
             self.notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
@@ -142,13 +157,9 @@ class TagScores(ClassScores):
         """The class ids of all words, (N,)."""
         return np.concatenate(labels).astype(int)  # the array of an empty list has floats
 
-    def score(self, outputs, labels):
-        targets, decisions = self.targets(labels), self.decide(np.asarray(outputs))
-        functions = {**self.functions, "entity_f1": partial(self.entity_f1, labels)}
-        return {name: float(functions[name](targets, decisions)) for name in self.task.metrics}
-
-    def entity_f1(self, labels, targets, decisions):
-        """F1 of whole entities, from ids of all words. labels: of the Dataset."""
+    def metric(self, name, targets, decisions, labels):
+        if name != "entity_f1":
+            return super().metric(name, targets, decisions, labels)
         from seqeval.metrics import f1_score as entity_f1_score  # here, because only tagging needs it
         return entity_f1_score(*self._tags(labels, targets, decisions), zero_division=0)
 

@@ -37,12 +37,13 @@ class ClassLoading(Loading):
     """Texts with a class each."""
 
     def fields(self, labels):
-        labels, names = labels["train"], self.class_names(labels["train"])
+        labels, fields = labels["train"], self.class_fields(labels["train"])
+        names = fields["labels"]
         if len(labels) > 20 and len(names) > len(labels) / 2:
             raise UserError(f"{self.definition['train']}: {len(names):,} different labels in {len(labels):,} rows, "
                             f"such as {shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': "
                             "'regression' if they are numbers to predict, or 'tagging' if they are tags of words.")
-        return {"labels": names}
+        return fields
 
     def strata(self, labels):
         return labels
@@ -67,6 +68,16 @@ class ClassScores(Scores):
     functions = Scores.functions | {"macro_f1": partial(scikit.f1_score, average="macro", zero_division=0)}
     default_metrics = ("accuracy", "macro_f1")
 
+    def score(self, outputs, labels):
+        decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)
+        return {name: float(self.metric(name, targets, decisions, labels)) for name in self.task.metrics}
+
+    def metric(self, name, targets, decisions, labels):
+        """A metric of arrays. labels: of the Dataset."""
+        positive = self.task.positive if name == "f1" else None
+        options = {"pos_label": self.task.labels.index(positive)} if positive else {}
+        return self.functions[name](targets, decisions, **options)
+
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
         ids, names = (self.targets(labels), self.decide(outputs)), self.task.labels
@@ -89,10 +100,12 @@ class ClassScores(Scores):
 class Classification(CustomTask):
     """A task with a class of each sentence or pair.
 
-    class_weights: of the labels in the loss; (): all equal.
+    class_weights: of the labels in the loss; (): all equal.   positive: the label whose F1 the metric f1 is; None: the
+    second one.
     """
     Loading: ClassVar[type] = ClassLoading
     Head: ClassVar[type] = ClassHead
     Scores: ClassVar[type] = ClassScores
 
     class_weights: tuple[float, ...] = ()
+    positive: str | None = None

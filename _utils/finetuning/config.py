@@ -33,14 +33,14 @@ def _complete_entry(entry):
     if isinstance(entry, dict):
         [source] = SOURCES
         return source.complete(entry)
-    if entry not in GLUE_TASKS:
+    if entry not in (*GLUE_TASKS, *(name for source in SOURCES for name in source.names)):
         raise ValueError
     return entry
 
 
 _Tasks = list_of(Annotated[str | dict, AfterValidator(_complete_entry)], (
-    f"a list of different tasks from {', '.join(GLUE_TASKS)}, or of dictionaries such as {{'train': 'reviews.csv', "
-    "'text': 'review', 'label': 'stars'}, with the quotes"))
+    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/finetuning.md names more), or of dictionaries such "
+    "as {'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
 
 
@@ -76,7 +76,8 @@ FINETUNE_KEYS = {
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
     "tasks": Key(_Tasks, [*GLUE_TEST_FILES], (
-        "Tasks of GLUE (MNLI's model also predicts AX), or dictionaries of custom tasks, such as "
+        "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
+        "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
         "'train' is required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
@@ -157,16 +158,24 @@ def complete_finetuning(config):
     Raises UserError for values that contradict each other.
     """
     if config.quickstart:
-        config = config.unless_given(QUICKSTART_GLUE)
+        values = dict(QUICKSTART_GLUE)
+        if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
+            del values["group_name"]
+        config = config.unless_given(values)
+    config = config.copy_with({"tasks": [_with_files(task, config.glue_dir) for task in config.tasks]})
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    group = Path(model.removesuffix(".pth")).name
-    config = config.with_defaults({"group_name": group, "th_run": {}})
+    config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
     if not isinstance(config.th_run, dict):
         config.th_run = dict.fromkeys(names_of(config.tasks), config.th_run)
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
     _check(config)
     return config
+
+
+def _with_files(entry, folder):
+    """An entry of `tasks`; for a name of others than GLUE's, its dictionary. folder: as the key glue_dir."""
+    return next((source.of_name(entry, folder) for source in SOURCES if entry in source.names), entry)
 
 
 def check_files(config):
@@ -179,6 +188,13 @@ def check_files(config):
         if isinstance(task, dict):
             [source] = SOURCES
             source.check_files(task)
+
+
+def _group_of(model):
+    """Group name for a checkpoint, folder or hub id: the last part of the path; two parts for a network of a pair."""
+    path = Path(model.removesuffix(".pth"))
+    in_pair = path.name in ("discriminator", "generator", "classifier") and path.parent.name
+    return f"{path.parent.name}_{path.name}" if in_pair else path.name or "finetuned"
 
 
 def _check(config):

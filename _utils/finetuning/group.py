@@ -1,6 +1,7 @@
 """The runs of a group: which of them to train, and what is written about them."""
 import contextlib
 import gc
+import itertools
 import json
 import shutil
 import time
@@ -15,6 +16,7 @@ from _utils.files import check_writable, code_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
+    RunProcesses,
     check_settings,
     chosen_runs,
     for_checkpoint,
@@ -28,7 +30,6 @@ from _utils.finetuning.results import report, save_result_plots, summarize, tabl
 from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
-from _utils.progress import counted
 from _utils.runs import RunLog, locked
 from _utils.tasks.glue import load_task
 from _utils.tasks.names import SOURCES
@@ -51,7 +52,7 @@ def load_tables(c):
         if isinstance(entry, dict):
             [source] = SOURCES
             tables[name] = source.load(entry)
-        elif name == WSC.name and c.wsc_trick:
+        elif name == WSC.name and c.wsc_trick and c.do_finetune:
             tables[name] = load_wsc_task(c.glue_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
@@ -74,6 +75,11 @@ class PlannedRun(NamedTuple):
     started: float
     mnli_run: FinishedRun | None
 
+    @property
+    def title(self):
+        """Name of the run in messages."""
+        return f"{self.task.title}, run {self.run}"
+
 
 class Results(NamedTuple):
     """What `finetune.run` returns.
@@ -88,7 +94,7 @@ class Results(NamedTuple):
 
 
 class Group:
-    """The runs of a completed configuration.
+    """The runs of a completed configuration, which all processes with the same command share.
 
     hyperparameters: function (task, configuration, number of training rows) -> {name: value}.   encode: that of
     Finetune_GLUE.ipynb.
@@ -97,7 +103,8 @@ class Group:
     """
 
     def __init__(self, c, hyperparameters, encode):
-        self.device = choose_device(c.device)
+        self.processes = RunProcesses(c.device)
+        self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
         self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
         self.c = c.copy_with({"device": str(self.device)})
         self.settings, self.data, self.encode = {}, {}, encode
@@ -106,7 +113,8 @@ class Group:
             self.load_checkpoint()
         else:
             chosen_runs(c, Runs())  # fails before the tables are loaded
-        self.tables = load_tables(self.c)
+        with self.processes.main_first():
+            self.tables = load_tables(self.c)
         if c.do_finetune:
             self.choose_settings(hyperparameters)
         print_tables(self.tables, self.settings)
@@ -118,8 +126,9 @@ class Group:
         self.c = for_checkpoint(c, self.pretrained)
         if c.wsc_trick and WSC.name in c.tasks:
             self.pretrained.discriminator()  # UserError for another network
-        print(f"{c.group_name}: {counted(c.end - c.start, 'run')} of {', '.join(names_of(c.tasks))}, from "
-              f"{self.pretrained.name} (size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
+        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
+        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
+              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings}, MNLI first if others start from it.
@@ -137,17 +146,24 @@ class Group:
                                     "complete GLUE download, or leave the task out of tasks.")
             values = hyperparameters(task, self.c, len(splits["train"]))
             self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
-            # GLUE's models are for the server
-            if task.as_data() and (head := task.head.why_not_exported(self.settings[name], family)):
+            head = task.head.why_not_exported(self.settings[name], family)
+            if head and task.as_data():  # GLUE's models are for the server
                 notices.append(f"export_hf cannot write {head}")
         check_settings(self.c, self.settings, self.pretrained)
 
     def unfinished_runs(self):
-        """Yield each unfinished run as a PlannedRun, while its folder is locked; report the others."""
+        """Yield each unfinished run of this process as a PlannedRun, while its folder is locked; report the others.
+
+        All processes wait for the MNLI runs if other tasks start from them.
+        """
+        mine = list(self.processes.own(itertools.product(self.settings, seeds_of(self.c))))
         for name in self.settings:
-            for run in range(self.c.start, self.c.end):
+            for run in [run for task, run in mine if task == name]:
                 yield from self.unless_finished(name, run)
                 gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
+            if name == "mnli" and self.c.start_from_mnli:
+                self.processes.wait()
+        self.processes.wait()
 
     def unless_finished(self, name, run):
         """Yield the PlannedRun of a run, or report that it is finished."""
@@ -156,7 +172,7 @@ class Group:
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
                 changed = ", with code that changed since" if record.code != self.code else ""
-                report_run(record, f"already finished{changed}")
+                report_run(record, f"already finished{changed}", self.processes)
                 return
             data, started = self.encoded(name), time.perf_counter()
             group = settings.start_from_mnli
@@ -174,7 +190,7 @@ class Group:
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
             texts = task.reading.texts(splits["train"])
             for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts):
-                print(f"{task.title}: {notice}")
+                self.processes.report(f"{task.title}: {notice}")
         return self.data[name]
 
     def save(self, planned, learn, evaluations):
@@ -205,18 +221,23 @@ class Group:
         ).with_evaluations(with_baseline(evaluations, self.tables[task.name], settings))
         save_finetuned(record.path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
         add_run(record)
-        report_run(record, f"{seconds:.0f} s")
+        epoch = f", weights of epoch {best_epoch}" if best_epoch else ""
+        report_run(record, f"{seconds:.0f} s{epoch}", self.processes)
 
     def finish(self, load, predict_test):
         """Predict the test sets, print the tables of the group, write its plots, and return Results.
 
         load, predict_test: those of Finetune_GLUE.ipynb.
         """
-        score_test_files(self.c, self.tables, load)
+        submission = None
+        if self.processes.is_main:
+            score_test_files(self.c, self.tables, load)
+            print(report(Runs().of(self.c.group_name)))
+            submission = write_test_files(self.c, self.tables, load, predict_test)
+            save_result_plots(Runs().of(self.c.group_name))
+        self.processes.wait()  # until all is written
         runs = Runs().of(self.c.group_name)
-        print(report(runs))
-        submission = write_test_files(self.c, self.tables, load, predict_test)
-        save_result_plots(runs)
+        self.processes.close()
         return Results(summarize(runs), table_of_runs(runs), self.tables, submission)
 
 
@@ -229,15 +250,16 @@ def score_test_files(c, tables, load):
     for name, data in tables.items():
         current = table_key(data.splits["test"]) if data.test_task else None
         for record in Runs().of(c.group_name, name):
-            if record.test_table == current or record.settings.own_task != data.task.as_data():
+            path, evaluations = record.path, {}
+            key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
+            if record.test_table in (current, key) or record.settings.own_task != data.task.as_data():
                 continue
-            evaluations = {}
-            if current and record.path.exists():
-                outputs = load(record.path, c.device, c.precision).outputs(data.splits["test"])
+            if key:
+                outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
                 scores = data.test_task.of_runs([record]).scores
                 evaluation = scores.evaluate(outputs, data.splits["test"]["label"][:])
                 evaluations = with_baseline({"test": evaluation}, data, record.settings)
-            add_run(record.with_evaluations(evaluations, test_table=current))
+            add_run(record.with_evaluations(evaluations, test_table=key))
 
 
 def write_test_files(c, tables, load, predict_test):
@@ -247,35 +269,42 @@ def write_test_files(c, tables, load, predict_test):
     load, predict_test: those of Finetune_GLUE.ipynb.
     Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None.
     """
-    folder, made_by = Path("test_outputs") / c.group_name, {}
+    folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
     for name, runs in chosen_runs(c, Runs()).items():
         data, task = tables[name], tables[name].task.of_runs(runs)
         models = [load(record.path, c.device, c.precision) for record in runs]
         dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):
-            if models and split in data.splits:
-                predictions = predict_test(task, models, dl_idx, data=data)
-                task.files.write(folder / file, data.splits[split], predictions)
-                made_by[file] = dev_scores
-            else:
-                print(f"No {file}: {data.missing.get(split, f'{task.title} has no finished run')}")
+            if not models or split in data.missing:
+                skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")
+                continue
+            predictions = predict_test(task, models, dl_idx, data=data)
+            task.files.write(folder / file, data.splits[split], predictions)
+            made_by[file] = dev_scores
+    if skipped:
+        print(f"Without predictions: {', '.join(skipped)}")
     if not made_by:
         return None
     print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
     record = Path(f"{folder}.json")
     earlier = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    write_text_atomically(record, json.dumps(earlier | made_by, indent=1) + "\n")
-    is_complete = SUBMISSION.keys() <= {path.name for path in folder.iterdir()}
-    return make_submission(c, folder) if is_complete or c.majority_for_missing else None
+    made_by = {file: text for file, text in (earlier | made_by).items() if (folder / file).exists()}
+    if c.majority_for_missing:
+        made_by |= {file: "majority baseline, only in the zip" for file in SUBMISSION if not (folder / file).exists()}
+    write_text_atomically(record, json.dumps(made_by, indent=1) + "\n")
+    return make_submission(c, folder) if SUBMISSION.keys() & made_by.keys() else None
 
 
 def make_submission(c, folder):
-    """The path of the zip for the GLUE server; None if the files of the folder are not valid, which is printed."""
-    n_rows = rows_of(c.glue_dir) if uses_synthetic_glue(c) else OFFICIAL_ROWS
+    """The path of the zip for the GLUE server; None if the files of the folder are not a submission, which is printed.
+    """
+    n_rows, of = OFFICIAL_ROWS, ""
+    if uses_synthetic_glue(c):
+        n_rows, of = rows_of(c.glue_dir), " (for synthetic tables)"
     try:
         path = make_zip(folder, n_rows, c.majority_for_missing)
     except UserError as error:  # the scores are still worth reporting
         print(f"No zip for the GLUE server: {error}")
         return None
-    print(f"{path} is complete and valid" + " (for synthetic tables)" * uses_synthetic_glue(c))
+    print(f"{path} is complete and valid{of}")
     return path

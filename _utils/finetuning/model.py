@@ -1,7 +1,7 @@
 """Finetuned networks: the best epoch, checkpoints, and predictions."""
 import copy
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -11,12 +11,11 @@ import torch
 from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
-from _utils.errors import as_user_error
+from _utils.errors import UserError, as_user_error
 from _utils.finetuning.runs import GLUE_FOLDER, finished_run, task_of
 from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.networks.pretrained import with_prefix
-from _utils.progress import counted
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
 from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
@@ -147,7 +146,7 @@ class FinetunedModel:
         """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
 
         Or for a table: a DataFrame, a dictionary of columns, or a list of dictionaries. Its columns of the texts have
-        the names of the training file or, if it has all of these, of `task.texts`.
+        the names of the training file, or of `task.texts`.
         Sentences are lists of words, or strings with spaces between the words.
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
         UserError for an empty list, other columns, and what is not a text.
@@ -176,16 +175,39 @@ class FinetunedModel:
 def _table_of(texts, task):
     """(Table, its columns of texts) of what `FinetunedModel.predict` accepts."""
     names, in_files = list(task.texts), list(task.columns_in_files[:-1])
-    if isinstance(texts, str):  # whose characters are not texts
+    rows = _rows_of(texts, [in_files, names])
+    if not len(rows):
+        raise UserError("The list of texts to predict is empty. Pass at least one text.")
+    if isinstance(rows, pd.DataFrame):
+        table = Table("texts", rows.astype(object).set_axis(_places(rows)), {})
+        columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
+        known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
+        check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")
+        return table, columns
+    if len(names) == 1:
+        rows = [[text] for text in rows]
+    if any(isinstance(row, str) or not hasattr(row, "__len__") or len(row) != len(names) for row in rows):
+        raise UserError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
+                        f"{[names]!r:.100}.")
+    return Table("texts", pd.DataFrame(rows, _places(rows), names, dtype=object), {}), names
+
+
+def _rows_of(texts, names):
+    """A list of texts or tuples, or a DataFrame of rows with names. names: lists of possible columns of the texts."""
+    if isinstance(texts, pd.DataFrame):
+        return texts.rename(columns=str)
+    if isinstance(texts, pd.Series) and any({*columns} <= {*texts.index} for columns in names):  # a row of a DataFrame
+        texts = dict(texts)
+    if isinstance(texts, Mapping):
+        is_row = any(isinstance(texts.get(column), str) for columns in names for column in columns)
+        with as_user_error("The columns of the texts to predict are not a table ({error}). Pass lists of equal length.",
+                           ValueError):
+            return pd.DataFrame([texts] if is_row else dict(texts))
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         texts = [texts]
-    has_columns = isinstance(texts, pd.DataFrame | Mapping)
-    if not has_columns:
-        texts = list(texts)
-        has_columns = bool(texts) and isinstance(texts[0], Mapping)
-    if not has_columns and len(names) == 1:
-        texts = [[text] for text in texts]
-    wanted = f"neither a table nor a list of tuples of {counted(len(names), 'text')}"
-    with as_user_error(f"The texts to predict are {wanted} ({{error}}).", ValueError):
-        rows = pd.DataFrame(texts, columns=None if has_columns else names, dtype=object)
-    columns = names if {*names} <= {*rows} else in_files
-    return Table("The list of texts", rows.set_axis([f"row {i}" for i in range(len(rows))]), {}), columns
+    rows = list(texts)
+    return pd.DataFrame(rows) if rows and all(isinstance(row, Mapping) for row in rows) else rows
+
+
+def _places(rows):
+    return [f"row {i}" for i in range(len(rows))]

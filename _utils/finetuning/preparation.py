@@ -1,13 +1,51 @@
 """Which tasks and runs to finetune, and which runs predict the test sets."""
+import os
+import sys
+
+import torch
+
 from _utils.errors import UserError
 from _utils.finetuning.config import check_windows, names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, run_path, task_of
 from _utils.networks.build import check_length, has_learned_positions
+from _utils.progress import counted
 from _utils.recipes import RECIPES
 from _utils.tasks.settings import Settings
 from _utils.tasks.tables import table_key
 from _utils.training import choose_device, choose_precision
+from _utils.training.processes import Processes
+
+
+class RunProcesses(Processes):
+    """Processes that finetune different runs. They exchange no tensors, so several of them may share a GPU.
+
+    device: of the configuration; None spreads the processes evenly over the GPUs of their machine.
+    """
+
+    def __init__(self, device=None):
+        super().__init__("cpu")  # over gloo: NCCL refuses processes that share a GPU
+        if self.n > 1 and device is None and torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+
+    def report(self, line):
+        """Print a line of any process, although only the first one of a machine prints otherwise."""
+        is_silent = getattr(sys.stdout, "name", None) == os.devnull
+        # One write for text and newline, so that the lines of several processes do not mix.
+        print(f"{line}\n", end="", file=sys.__stdout__ if is_silent else sys.stdout, flush=True)
+
+
+def default_length(pretrained):
+    """Maximum tokens of a row for a Pretrained.
+
+    Of a checkpoint of pretrain.py, as many as in pretraining. Rotary positions, which have no embeddings to train, also
+    work for longer texts: then at least as many as in the recipe. Of others, all positions, but at most 512.
+    """
+    if not pretrained.run:
+        return min(512, pretrained.length)
+    if has_learned_positions(pretrained.model):
+        return pretrained.length
+    return max(RECIPES[pretrained.size].glue_length, pretrained.run["max_length"])
 
 
 def length_warnings(config, pretrained):
@@ -22,18 +60,9 @@ def length_warnings(config, pretrained):
 def for_checkpoint(config, pretrained):
     """The configuration with the size and the maximum length of a Pretrained, where they are None.
 
-    The length of a checkpoint of pretrain.py is that of the pretraining. Rotary positions, which have no embeddings to
-    train, also work for longer texts: then it is at least that of the recipe. Other models have all their positions,
-    but at most 512.
     Raises UserError for a maximum length that the model or window_stride does not allow.
     """
-    if not pretrained.run:
-        length = min(512, pretrained.length)
-    elif has_learned_positions(pretrained.model):
-        length = pretrained.length
-    else:
-        length = max(RECIPES[pretrained.size].glue_length, pretrained.run["max_length"])
-    config = config.with_defaults({"size": pretrained.size, "max_length": length})
+    config = config.with_defaults({"size": pretrained.size, "max_length": default_length(pretrained)})
     check_length(pretrained.model, config.max_length, repr(pretrained.name))
     check_windows(config)
     return config
@@ -83,7 +112,7 @@ def print_tables(tables, settings_by_task=None):
         text = ", ".join(parts)
         if settings_by_task:
             settings = settings_by_task[name]
-            text += f"; batch size {settings.bs}, epochs: {settings.epochs}"
+            text += f"; {counted(settings.epochs, 'epoch')} with batch size {settings.bs}"
         print(f"{data.task.title:6} {text}", *data.missing.values(), *data.notices, sep="\n       ")
 
 
@@ -126,9 +155,9 @@ def chosen_runs(c, runs, planned=()):
     return chosen
 
 
-def report_run(record, status):
+def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
     task = task_of(record)
     status = ", ".join([status, *dict.fromkeys(record.remarks.values())])
     result = f"{task.title}, run {record.run}, seed {record.seed}: {format_scores(record)} ({status})"
-    print("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))
+    processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

@@ -10,6 +10,7 @@ from transformers import AutoModel
 
 from _utils.files import write_text_atomically
 from _utils.finetuning.config import complete_finetuning, names_of
+from _utils.finetuning.preparation import RunProcesses
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.networks import load_pretrained, load_with_head
@@ -34,7 +35,8 @@ def quickstart(c, run):
     c: the completed configuration, whose runs start, ..., end - 1 are seeds.   run: that of the notebook.
     """
     pretrained = load_pretrained(c.pretrained_checkpoint)  # fails before the long work if it is missing
-    tasks, random_weights = write_tables(), write_random_weights(pretrained)
+    processes = RunProcesses(c.device)
+    tasks, random_weights = processes.broadcast(lambda: (write_tables(), write_random_weights(pretrained)))
     networks = {"random weights": random_weights, "quickstart": c.pretrained_checkpoint, "mini": str(SHIPPED)}
     print("The quickstart takes about three minutes on two idle CPU cores.")
     table = {}
@@ -49,8 +51,9 @@ def quickstart(c, run):
     print(f"\nMacro F1 in percent ({runs})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
-    metrics, sentences = metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint)
-    save_plot(plot_quickstart(metrics, sentences, table), PICTURE)
+    if processes.is_main:
+        metrics, sentences = metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint)
+        save_plot(plot_quickstart(metrics, sentences, table), PICTURE)
     print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
 

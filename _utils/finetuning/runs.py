@@ -4,8 +4,10 @@ checkpoints/glue/scores.jsonl holds one line for each finished run of every grou
 """
 import json
 import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +100,15 @@ def task_of(record):
     return task.of_runs([record])
 
 
+def has_known_task(run):
+    """Whether the task of a FinishedRun is one of GLUE, or a custom task that its record describes."""
+    with suppress(ValueError):
+        return bool(task_of(run))
+    return False
+
+
 def record_in(content, what, advice):
-    """The FinishedRun of a value from a file. UserError if it is not that of a known task by this version.
+    """The FinishedRun of a value from a file. UserError if it is not a run by this version.
 
     what, advice: the beginning and the end of the message.
     """
@@ -107,7 +116,7 @@ def record_in(content, what, advice):
         check_format(content, what, advice)
     with as_user_error(f"{what} is not a finished run of finetune.py ({{error}}). {advice}", ValueError):
         run = TypeAdapter(FinishedRun).validate_python(content)
-        if not (run.scores and task_of(run)):
+        if not run.scores:
             raise ValueError("no scores")
     return run
 
@@ -176,7 +185,8 @@ class Runs(list):
 def read_records(path):
     """The latest record of each run.
 
-    A truncated line is skipped: a killed process leaves one, and its run is not finished.
+    A truncated line is skipped: a killed process leaves one, and its run is not finished. So is a run of an unknown
+    task, with a warning.
     """
     latest, lines = {}, path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     for number, line in enumerate(lines, 1):
@@ -185,8 +195,17 @@ def read_records(path):
             content = json.loads(line)
         if content is not None or line[:1] not in ("", "{"):
             run = record_in(content, f"{path}, line {number}", "Delete that line, or move the file.")
-            latest[run.group, run.task, run.run] = run
+            if has_known_task(run):
+                latest[run.group, run.task, run.run] = run
+            else:
+                _warn(f"Warning: skipped {path}, line {number}: this version does not know the task {run.task!r:.60}.")
     return latest.values()
+
+
+@cache
+def _warn(line):
+    """Print a line to stderr once in a process, which reads the file several times."""
+    print(line, file=sys.stderr)
 
 
 def add_run(run):
@@ -234,4 +253,7 @@ def _values(group, seed, settings):
 def finished_run(checkpoint, path):
     """The FinishedRun of the content of the file `path`. UserError if it is not a checkpoint that finetune.py wrote."""
     content = checkpoint["run"] if has_keys(checkpoint, FINETUNING_KEYS) else None
-    return record_in(content, repr(str(path)), "Pass one of checkpoints/glue/*.pth.")
+    run = record_in(content, repr(str(path)), "Pass one of checkpoints/glue/*.pth.")
+    with as_user_error(f"{str(path)!r} cannot be used: {{error}}. Pass one of checkpoints/glue/*.pth.", ValueError):
+        task_of(run)
+    return run

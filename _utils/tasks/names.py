@@ -25,10 +25,14 @@ SOURCES = []  # of dictionaries in `tasks`: a TaskSource adds itself, as in _uti
 
 
 class TaskSource:
-    """Tasks that are dictionaries with a name."""
+    """Tasks that are dictionaries with a name.   names: names of some of them, which may be entries, too."""
+    names = ()
 
     def complete(self, entry):
         """The dictionary with all keys. UserError for invalid ones. No file is read."""
+
+    def of_name(self, name, folder):
+        """The dictionary of an entry that is a name. folder: as the key glue_dir."""
 
     def check_files(self, entry):
         """UserError if a file of a completed dictionary does not exist."""

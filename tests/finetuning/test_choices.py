@@ -49,6 +49,18 @@ def test_a_label_is_a_position_or_a_letter(labels, names, ids):
     assert data.task.labels == tuple(names) and data.splits["train"]["label"][:len(ids)] == ids
 
 
+def test_ambiguous_positions_are_asked_for():
+    """The key first_choice says which they are. The dev file may decide, too."""
+    write_table("train.csv", "12")
+    choices = {"train": "train.csv", "dev": "train.csv", "choices": ["a", "b", "c"]}
+    with pytest.raises(UserError, match="'first_choice'.* 0 or 1"):
+        loaded(**choices)
+    for first, expected in ((0, [1, 2]), (1, [0, 1])):
+        assert loaded(**choices, first_choice=first).splits["train"]["label"][:2] == expected
+    write_table("dev.csv", ["0"])
+    assert loaded(**choices | {"dev": "dev.csv"}).splits["train"]["label"][:2] == [1, 2]
+
+
 def test_positions_may_have_a_fraction_of_zero():
     write_table("train.csv", ["1.0", "2.0", "3.0"])
     assert loaded(train="train.csv", choices=["a", "b", "c"]).task.labels == ("1", "2", "3")
@@ -65,7 +77,7 @@ def test_a_wrong_label_among_positions_is_skipped():
 @pytest.mark.parametrize("given, message", [
     ({}, "'choices'"), ({"choices": ["a", "d"]}, "'d'"), ({"choices": "a"}, "columns"),
     ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),
-    ({"choices": ["a", "b"]}, "not one of 0, 1"), ({"choices": ["a", "b"], "kind": "tagging"}, "'choices'.*'kind'")])
+    ({"choices": ["a", "b"]}, "0, 1"), ({"choices": ["a", "b"], "kind": "tagging"}, "'choices'.*'kind'")])
 def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
     with pytest.raises(UserError, match=message):

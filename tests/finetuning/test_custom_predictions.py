@@ -31,7 +31,7 @@ def start(fresh_checkpoint, tmp_path, monkeypatch):
 # Tables in Python
 
 def test_predict_reads_the_columns_of_tables_by_name(start):
-    """Names are those of the training file, or `text`."""
+    """Also of one row. Names are those of the training file, or `text`."""
     write_csv("train.csv", ("review", "id", "label"), [(text, i, "ab"[i % 2]) for i, text in enumerate(TEXTS)])
     start(OWN | {"text": "review"})
     model, table = finetune.load("g_mine_0.pth"), pd.read_csv("train.csv")[["id", "label", "review"]]
@@ -40,10 +40,11 @@ def test_predict_reads_the_columns_of_tables_by_name(start):
                   table.to_dict("records"), datasets.Dataset.from_pandas(table), iter(TEXTS)):
         found = model.predict(texts)
         assert found.labels == labels and np.array_equal(found.probabilities, probabilities)
-    assert np.allclose(model.predict(TEXTS[3]).probabilities, probabilities[3:4], atol=1e-5)
-    for texts, message in (([], "no rows"), (table[:0], "no rows"), ({}, "no rows"), (table[["id"]], "'review'.*id"),
-                           ({"id": [1]}, "'review'.*id"), ([5], "contains 5"),
-                           ({"review": ["a"], "id": [1, 2]}, "neither a table"),
+    for row in (TEXTS[3], table.iloc[3], {"review": TEXTS[3]}):
+        assert np.allclose(model.predict(row).probabilities, probabilities[3:4], atol=1e-5)
+    for texts, message in (([], "empty"), (table[:0], "empty"), ({}, "empty"), (table[["id"]], "'review'.*id"),
+                           ({"id": [1]}, "'review'.*id"), (5, "contains 5"), (None, "contains None"),
+                           ({"review": ["a"], "id": [1, 2]}, "equal length"),
                            (pd.DataFrame({"review": ["a", None]}), "row 1: .*'review' contains")):
         with pytest.raises(UserError, match=message):
             model.predict(texts)
@@ -100,6 +101,13 @@ def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_te
     start({"name": "asked", "kind": "questions", "train": "train.json", "dev": "train.json", "test": "test.json"})
     both = {"validation", "test"}
     assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
+
+
+def test_a_labelled_test_file_without_any_word_is_rejected(start):
+    write("train.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 40)
+    write("test.jsonl", '{"text": " ", "label": []}\n')
+    with pytest.raises(UserError, match="'mine'.*no words"):
+        start(OWN | {"kind": "spans", "train": "train.jsonl", "test": "test.jsonl"})
 
 
 # The threshold of several labels

@@ -52,24 +52,24 @@ COLUMNS = ["contract", "tax"]
     ('label\none,"[""contract"", ""tax""]"\ntwo,"[""tax""]"\nthree,[]\n', {}),
     ("label\none,['contract' 'tax']\ntwo,['tax']\nthree,[]\n", {}),  # its arrays
     ("contract,tax\none,1,1\ntwo,0,1\nthree,,0\n", {"label": COLUMNS}),
-    ("contract,tax\none,1.0,1\ntwo,0.0,1\nthree,0, 0\n", {"label": COLUMNS}),
+    ("contract,tax\none,1.0,1.\ntwo,0.0,1\nthree,0, 0\n", {"label": COLUMNS}),
     ("contract,tax\none,TRUE,True\ntwo,FALSE,true\nthree,False,\n", {"label": COLUMNS}),
 ])
 def test_several_labels_per_text(rows, given):
     """Strings with a separator, lists, or a column of 1 and 0 for each label."""
     header, _, rows = rows.partition("\n")
     write("a.csv", f"text,{header}\n" + rows * 10)
-    kind = None if given else "multilabel"  # of which the keys are
-    data = loaded("a.csv", test="a.csv", kind=kind, **given)
+    data = loaded("a.csv", test="a.csv", kind="multilabel", **given)
     assert data.task.labels == ("contract", "tax")
     assert data.task.metrics == ("micro_f1", "macro_f1")
     assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
 
 
-def test_f1_is_that_of_the_second_label():
+@pytest.mark.parametrize("positive, f1", [("ham", 2 / 3), (None, .8)])
+def test_f1_is_that_of_the_positive_label(positive, f1):
     labelled(["ham", "spam"] * 5)
-    scores = loaded(metrics="f1").task.scores.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
-    assert scores["f1"] == pytest.approx(.8)
+    scores = loaded(metrics="f1", positive=positive).task.scores.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
+    assert scores["f1"] == pytest.approx(f1)
 
 
 @pytest.mark.parametrize("content", ["text,label\none,\ntwo,\n", "text,label\none,-1\ntwo,-1\n", "text\none\ntwo\n"])
@@ -89,8 +89,15 @@ def test_blanks_at_the_ends_and_a_fraction_of_zero_do_not_make_another_label(lab
     """Leading zeros do: they are those of codes."""
     labelled(labels * 10)
     kind = "multilabel" if isinstance(labels[0], list) else None
-    data = loaded(dev="a.jsonl", kind=kind)
-    assert data.task.labels == tuple(names) and data.splits["validation"]["label"][:3] == ids
+    data = loaded(dev="a.jsonl", kind=kind, class_weights={names[1]: 5})
+    assert data.task.labels == tuple(names) and data.task.class_weights == (1., 5.)
+    assert data.splits["validation"]["label"][:3] == ids
+
+
+@pytest.mark.parametrize("labels", [["3.0", "3.1", "3.10"], ["1.0", "x", "1"]])
+def test_labels_that_are_not_all_whole_numbers_keep_their_spelling(labels):
+    labelled(labels * 10)
+    assert loaded(kind="classification").task.labels == tuple(sorted(labels))
 
 
 def test_a_test_file_may_spell_whole_numbers_with_a_fraction_of_zero():
@@ -107,11 +114,21 @@ def test_tags_in_lists_have_no_blanks_at_their_ends():
     assert data.task.labels == ("B-PER", "O") and data.splits["test"]["label"][:] == [[0, 1]]
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_scores_with_a_decimal_comma_are_read_if_the_kind_is_regression(separator):
+    rows = "text;label\n" + "one;1,5\ntwo;-2\nthree;,25\n" * 10
+    data = loaded(write("a.csv", rows.replace(";", separator)), dev="a.csv", test="a.csv", kind="regression")
+    assert data.splits["test"]["label"][:3] == data.splits["train"]["label"][:3] == [1.5, -2, .25]
+    assert has(data, "'1,5'", "decimal comma")
+
+
 CLASSES = datasets.ClassLabel(names=["O", "B-PER"])
 
 
 @pytest.mark.parametrize("kind, feature, labels, found", [
-    (None, CLASSES, [1, 0], [0, 1]), ("tagging", datasets.List(CLASSES), [[1, 0], [0, 0]], [[0, 1], [1, 1]])])
+    (None, CLASSES, [1, 0], [0, 1]), ("tagging", datasets.List(CLASSES), [[1, 0], [0, 0]], [[0, 1], [1, 1]]),
+    ("spans", [{"start": datasets.Value("int64"), "end": datasets.Value("int64"), "label": CLASSES}],
+     [[{"start": 0, "end": 4, "label": 1}], []], [[0, 1], [1, 1]])])
 def test_classes_have_the_names_that_datasets_stores_in_a_parquet_file(kind, feature, labels, found):
     features = datasets.Features({"text": datasets.Value("string"), "label": feature})
     rows = {"text": ["Anna left", "who left"] * 10, "label": labels * 10}
@@ -127,7 +144,7 @@ def test_minus_one_is_no_class_in_a_parquet_file_that_names_its_classes():
     datasets.Dataset.from_dict(rows | {"label": [-1] * 120}, features=features).to_parquet("b.parquet")
     data = loaded("a.parquet", dev="a.parquet", test="b.parquet")
     assert set(data.task.labels) == {"O", "B-PER"} and data.test_task is None
-    assert len(data.splits["train"]) == 119 and has(data, "skipped rows", "1 of 120 rows", "row 0")
+    assert len(data.splits["train"]) == 119 and has(data, "skipped 1 of 120 rows", "row 0")
 
 
 # Test files with and without labels
@@ -135,13 +152,14 @@ def test_minus_one_is_no_class_in_a_parquet_file_that_names_its_classes():
 @pytest.mark.parametrize("labels, of_test, is_labelled", [
     ("xy", [-1, -1], False), ([-1, 1], [-1, -1], True), (["-1", "1"], ["-1.0", "-1"], True),
     ([-1, .5], [-1, -1.], True), ([0, .5], [-1., -1.], False), ("xy", ["", None], False),
-    ([["x"], ["y"]], [[], []], False), ([["x"], ["y"]], [[-1], [-1]], False), ([["x"], ["y"]], ["", ""], False)])
+    ([["x"], ["y"]], [[], []], True), ([["x"], ["y"]], [[-1], [-1]], False), ([["x"], ["y"]], ["", ""], False)])
 def test_minus_one_is_no_label_unless_the_training_file_has_it(labels, of_test, is_labelled):
     labelled(of_test)
     Path("a.jsonl").rename("test.jsonl")
     labelled(list(labels) * 10)
     data = loaded(test="test.jsonl", kind="multilabel" if isinstance(labels[0], list) else None)
     assert (data.test_task is not None) == is_labelled
+    assert has(data, "test.jsonl are -1") == ("-1" in str(of_test))
 
 
 NO_SPAN = '{"text": "Anna left", "label": []}\n' * 2
@@ -149,13 +167,10 @@ NO_SPAN = '{"text": "Anna left", "label": []}\n' * 2
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_dev_and_test_files_may_have_no_span(split):
-    """Then a test file has no labels."""
     write("a.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 20)
     data = loaded(kind="spans", **{"dev": "a.jsonl", split: write("b.jsonl", NO_SPAN)})
-    if split == "dev":
-        assert data.splits["validation"]["label"][:] == [[1, 1]] * 2
-    else:
-        assert data.splits["test"]["text"][:] == ["Anna left"] * 2 and data.test_task is None
+    rows = data.splits["validation" if split == "dev" else "test"]
+    assert rows["label"][:] == [[1, 1]] * 2 and (data.test_task is not None) == (split == "test")
 
 
 @pytest.mark.parametrize("columns", ["x,y\none,0,0\ntwo,0,0\n", "x,y\none,,\ntwo,,\n"])

@@ -1,4 +1,5 @@
 """Question answering: files, odd input, from files to predictions, and the export to transformers."""
+import gzip
 import json
 from pathlib import Path
 
@@ -63,15 +64,17 @@ def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     assert not train & dev and len(train) == 8 and len(splits["validation"]) == 10
 
 
-def test_mrqa_files_are_read(tmp_path):
+def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
     answered = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}])
     content = "\n".join(['{"header": {}}', answered, "", mrqa()])
     (tmp_path / "a.jsonl").write_text(content)
-    rows = read_questions(str(tmp_path / "a.jsonl"))
-    assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
-    splits = loaded(tmp_path / "a.jsonl").splits
-    assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        rows = read_questions(str(tmp_path / name))
+        assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
+        splits = loaded(tmp_path / name).splits
+        assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
 
 
 ANSWERED = squad([("beta", 6)])
@@ -99,11 +102,26 @@ def test_ids_of_test_questions_differ(tmp_path):
         loaded(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
 
 
+def test_names_of_google_are_files_in_a_folder(tmp_path):
+    """They may be beside other tasks."""
+    (tmp_path / "squad").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / f"squad/{split}.json").write_text(squad([("beta", 6)], None))
+    c, with_rte = (complete_finetuning(finetune.c.override([f"tasks={tasks}", f"glue_dir={tmp_path}"]))
+                   for tasks in ("squad,searchqa", "squad,rte"))
+    assert with_rte.tasks[1] == "rte"
+    data = load_custom_task(c.tasks[0])
+    assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2
+    with pytest.raises(UserError, match="searchqa/train.json"):
+        load_custom_task(c.tasks[1])
+
+
 @pytest.mark.parametrize("windows", ["window_stride=64 max_length=64", "window_stride=90 max_length=64",
                                      "window_stride=512"])
 def test_windows_that_do_not_overlap_are_an_error_before_the_checkpoint_is_loaded(windows):
+    """Also for tasks of questions, to which they do not apply."""
     with pytest.raises(UserError, match=f"{windows.split()[0]}.*max_length"):
-        complete_finetuning(finetune.c.override(windows.split()))
+        complete_finetuning(finetune.c.override(["tasks=squad", *windows.split()]))
 
 
 def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):

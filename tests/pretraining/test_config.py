@@ -197,9 +197,10 @@ def test_a_key_of_another_objective_is_refused_also_if_it_is_zero(monkeypatch):
 
 @pytest.mark.parametrize("arguments, expected", {
     "": "group_name=vanilla_11081_100.0%", "pretrained_checkpoint=some/model": "group_name=model",
+    "pretrained_checkpoint=a/b/discriminator": "group_name=b_discriminator",
     "pretrained_checkpoint=None size=base": "group_name=electra_base_google",
     "quickstart=True end=1 wsc_trick=True":
-        "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue "
+        "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue wsc_dir=None "
         "pretrained_checkpoint=quickstart_11081_100.0%.pth"}.items())
 def test_derived_values_of_finetuning(arguments, expected):
     config = finetuning(*arguments.split())
@@ -219,11 +220,12 @@ def pretrained(size, length=None, allowed=512, positions=512):
 
 @pytest.mark.parametrize("given, arguments, expected", [
     (("small", 128), "", 128), (("base", 512), "", 512), (("tiny", 32), "", 32), (("small", 256), "", 256),
-    (("mini", 64), "", 128), (("mini", 256), "", 256), (("base",), "", 512),
+    (("small", 128), "tasks=squad", 128), (("mini", 64), "", 128), (("mini", 256), "", 256),
+    (("mini", 64), "tasks=squad", 128), (("base",), "", 512),
     (("base", None, 1 << 60), "", 512), (("base", None, 128), "", 128), (("base", None, 512, 64), "", 64),
     (("small", 128), "max_length=64", 64)])
 def test_size_and_length_follow_from_the_checkpoint(given, arguments, expected):
-    """The length is that of the pretraining; with rotary positions, at least the recipe's."""
+    """The length is that of the pretraining; with rotary positions, at least the recipe's (of questions: all)."""
     config = for_checkpoint(finetuning(*arguments.split()), pretrained(*given))
     assert (config.size, config.max_length) == (given[0], expected) and not length_warnings(config, pretrained(*given))
 

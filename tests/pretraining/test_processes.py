@@ -2,6 +2,7 @@
 """
 import json
 import math
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +116,9 @@ def test_a_batch_is_divided_among_processes_in_as_few_passes_as_possible(n):
 
 
 SCORES = Path("checkpoints/glue/scores.jsonl")
+SMALL = {"cola": {"epochs": 1, "rows": 100}, "rte": {"epochs": 1, "rows": 100}}
+
+
 def read_json_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -129,23 +133,68 @@ def scores_of(group):
     return sorted(found)
 
 
+@pytest.fixture
+def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
+    """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns a Done."""
+    monkeypatch.chdir(tmp_path)
+    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2",
+                "max_length=32", "device=cpu", "logger=None", f"task_overrides={SMALL}"]
+    return lambda n, *changes: scripts.run("finetune.py", [*settings, *changes], tmp_path, processes=n)
+
+
+def printed_runs(done):
+    """Sorted (task, run, status) of the finished runs that a command printed."""
+    assert done.returncode == 0, done.stderr[-3000:]
+    return sorted(re.findall(r"(\S+), run (\d), seed .*\((.*)\)", done.stdout))
+
+
+def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(finetuning):
+    several, one = finetuning(3, "group_name=several"), finetuning(1, "group_name=one")
+    assert [run for *run, _ in printed_runs(several)] == [run for *run, _ in printed_runs(one)]
+    by_several = scores_of("several")
+    assert by_several == scores_of("one") and len(by_several) == 4
+    test_files = [Path(f"test_outputs/{group}/CoLA.tsv").read_text() for group in ("several", "one")]
+    assert test_files[0] == test_files[1]
+
+    # Remove some runs, as if their process had been killed. The rerun divides them among all processes.
+    kept = [row for row in read_json_lines(SCORES) if row["group"] != "several" or row["run"] == 0]
+    SCORES.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    rerun = printed_runs(finetuning(2, "group_name=several"))
+    assert [(task, run) for task, run, status in rerun if status == "already finished"] == [("CoLA", "0"), ("RTE", "0")]
+    assert scores_of("several") == by_several
+
+
 TWICE = """
+import finetune
 import pretrain
 from _utils.config import complete
+from _utils.finetuning.config import complete_finetuning
 
 for name in ("a", "b"):
     pretrain.pretrain(complete(pretrain.c.override([*{pretraining}, f"base_run_name={{name}}"])))
+for name in ("a", "b"):
+    finetune.run(complete_finetuning(finetune.c.override([*{finetuning}, f"group_name={{name}}"])))
 pretrain.pretrain(complete(pretrain.c.override([*{pretraining}, "base_run_name=c"])))
 """
 
 
-def test_several_runs_follow_each_other_in_processes_that_were_launched_once(workplace, scripts):
+def test_several_runs_follow_each_other_in_processes_that_were_launched_once(workplace, glue, scripts):
     pretraining = [*SETTINGS, "num_workers=0", "steps=2", "warmup_steps=0", "milestones=100"]
-    Path("twice.py").write_text(TWICE.format(pretraining=pretraining))
+    finetuning = ["pretrained_checkpoint=a_5_100.0%.pth", f"glue_dir={glue}", "tasks=cola,rte", "end=1", "device=cpu",
+                  "logger=None", f"task_overrides={SMALL}"]
+    Path("twice.py").write_text(TWICE.format(pretraining=pretraining, finetuning=finetuning))
     done = scripts.run(str(workplace / "twice.py"), [], workplace, processes=2)
     assert done.returncode == 0, done.stderr[-3000:]
     for name in ("b_5", "c_5"):
         assert_same_run(name, "a_5", 2 + 1)
+    assert scores_of("a") == scores_of("b") and len(scores_of("a")) == 2
+
+
+def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
+    overrides = SMALL | {"rte": {"lr": 1e30, "epochs": 20, "rows": 100}}
+    done = finetuning(2, "start=1", "group_name=g", f"task_overrides={overrides}")
+    assert done.returncode and "process 1: error: RTE, run 1" in done.stderr, done.stderr[-3000:]
+    assert [(task, run) for task, run, *_ in scores_of("g")] == [("cola", 1)]
 
 
 def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, scripts):

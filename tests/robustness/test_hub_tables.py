@@ -53,21 +53,19 @@ def sets(machine):
 
 
 def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
+    """A split "validation" is the dev set, and "test" is used if it has labels."""
     tasks = {
-        "imdb classification train=36 validation=4 False neg pos": {"train": "some/imdb"},
+        "imdb classification train=36 validation=4 test=10 True neg pos": {"train": "some/imdb"},
         "imdb classification train=20 validation=5 test=5 True neg pos": {
-            "train": "some/imdb::train[:50%]", "dev": "some/imdb::test[:5]", "test": "some/imdb:plain:test[5:]"},
+            "train": "some/imdb::train[:50%]", "dev": "test[:5]", "test": "some/imdb:plain:test[5:]"},
         "conll tagging train=20 validation=2 test=2 True B-PER I-PER O": {
-            "train": "some/conll", "dev": "some/conll::validation", "test": "some/conll::test", "kind": "tagging",
-            "text": "tokens", "label": "ner_tags"},
-        "boolq classification train=20 validation=2 test=4 False False True": {
-            "train": "some/boolq", "dev": "some/boolq::validation", "test": "some/boolq::test",
-            "text": ["question", "passage"]},
+            "train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
+        "boolq classification train=20 validation=2 False False True": {
+            "train": "some/boolq", "text": ["question", "passage"]},
         "swag choices train=20 validation=2 False 0 1": {
-            "train": "some/swag", "dev": "some/swag::validation", "kind": "choices", "text": ["sent1", "sent2"],
-            "choices": ["ending0", "ending1"]},
-        "squad questions train=10 validation=1 False": {
-            "train": "some/squad", "dev": "some/squad::validation", "kind": "questions"}}
+            "train": "some/swag", "kind": "choices", "text": ["sent1", "sent2"], "choices": ["ending0", "ending1"],
+            "first_choice": 0},
+        "squad questions train=10 validation=1 False": {"train": "some/squad", "kind": "questions"}}
     (sets.folder / "load.py").write_text(LOAD)
     done = assert_succeeds(sets.run(str(sets.folder / "load.py"), json.dumps([*tasks.values()])))
     assert [line for line in done.stdout.splitlines() if "=" in line] == [*tasks]
@@ -75,14 +73,11 @@ def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
 
 def test_from_ids_to_predictions(sets, fresh_checkpoint):
     """Of classes, tags of words, pairs without public labels, choices and questions."""
-    tasks = [{"train": "some/imdb", "test": "some/imdb::test"},
-             {"train": "some/conll", "dev": "some/conll::validation", "test": "some/conll::test", "kind": "tagging",
-              "text": "tokens", "label": "ner_tags"},
-             {"train": "some/boolq", "text": ["question", "passage"], "test": "some/boolq::test"},
+    tasks = [{"train": "some/imdb"}, {"train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
+             {"train": "some/boolq", "text": ["question", "passage"], "test": "test"},
              {"train": "some/swag", "kind": "choices", "text": ["sent1", "sent2"], "choices": ["ending0", "ending1"],
-              "dev": "some/swag::validation", "test": "some/swag::validation"},
-             {"train": "some/squad", "kind": "questions", "dev": "some/squad::validation",
-              "test": "some/squad::validation"}]
+              "first_choice": 0, "test": "validation"},
+             {"train": "some/squad", "kind": "questions", "test": "validation"}]
     names = ["imdb.tsv", "conll.conll", "boolq.tsv", "swag.tsv", "squad.json"]
     overrides = {name.partition(".")[0]: {"epochs": 1} for name in names}
     arguments = [f"tasks={tasks}", f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "group_name=g",
@@ -98,8 +93,9 @@ def test_from_ids_to_predictions(sets, fresh_checkpoint):
 @pytest.mark.parametrize("task, patterns", [
     ("{'train': 'some/nothing'}", ["'some/nothing'", "no public dataset"]),
     ("{'train': 'some/imdb:other'}", ["'some/imdb:other'", "plain"]),
-    ("{'train': 'some/imdb', 'dev': 'some/imdb::dev'}", ["some/imdb::dev", "train.*test"]),
-    ("{'train': 'some/boolq'}", ["question, passage", "'text'"])])
+    ("{'train': 'some/imdb', 'dev': 'dev'}", ["some/imdb::dev", "train.*test"]),
+    ("{'train': 'some/boolq'}", ["question, passage", "'text'"]),
+    ("{'train': 'a.csv', 'dev': 'validation'}", ["'validation' is a split", "'a.csv'"])])
 def test_what_the_hub_does_not_have_is_one_line(sets, fresh_checkpoint, task, patterns):
     arguments = [f"tasks={task}", f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "device=cpu"]
     done = sets.run("finetune.py", *arguments)

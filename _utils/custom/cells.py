@@ -10,6 +10,17 @@ from _utils.tasks.tables import as_label, as_string
 _SPACES = re.compile(r"[ \t\r\n]+")
 # Numbers with a decimal comma, or with separators of thousands
 LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
+_WHOLE = re.compile(r"[+-]?\d+(\.0)?")
+
+
+def are_whole(labels):
+    """Whether strings are whole numbers, which pandas also writes as "1.0"."""
+    return all(_WHOLE.fullmatch(label) for label in labels)
+
+
+def without_fraction(label):
+    """The usual spelling of a whole number."""
+    return label.removesuffix(".0")
 
 
 def numbers_in(labels):

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModelForMultipleChoice
 
-from _utils.custom.task import ClassLoading, CustomTask
+from _utils.custom.cells import without_fraction
+from _utils.custom.task import ClassLoading, ClassReading, CustomTask
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Reading, Scores
+from _utils.tasks.parts import Head, Scores
 from _utils.tasks.predictor import copy_output_layer
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.settings import Settings
@@ -41,7 +42,7 @@ class ChoiceLoading(ClassLoading):
         first = self.definition["first_choice"]
         if first is None:
             known = pd.concat([of_split for split, of_split in labels.items() if split != "test"])
-            first = self.first_choice(known, spellings)
+            first = self.first_choice(known.map(without_fraction), spellings)
         return {"labels": spellings[first]}
 
     def first_choice(self, labels, spellings):
@@ -74,7 +75,7 @@ class ChoiceLoading(ClassLoading):
         return []
 
 
-class ChoiceReading(Reading):
+class ChoiceReading(ClassReading):
     """One or two texts, and the choices."""
 
     def encode(self, rows, hf_tokenizer, settings, encode, training=False):

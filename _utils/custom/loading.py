@@ -8,7 +8,7 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from _utils.custom.cells import labels_in, numbers_in
+from _utils.custom.cells import are_whole, labels_in, numbers_in, without_fraction
 from _utils.custom.definition import is_conll
 from _utils.custom.splits import label_counts, shared_texts, split_rows
 from _utils.custom.table_files import read_table
@@ -95,10 +95,11 @@ class Loading:
             return False
         trained, found = (_labels_of(tables[split], columns) for split in ("train", "test"))
         found -= {""} if self.empty_is_label else {"", "[]"}
-        if found == {"-1"}:
-            are_known = "as in some training rows, so they count" if "-1" in trained else "so it is only predicted"
+        missing = {"-1", "-1.0"}
+        if found and found <= missing:
+            are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
             self.notices.append(f"all labels of {tables['test'].source} are -1, {are_known}")
-        return not found <= {"-1"} - trained
+        return not found <= missing - trained
 
     def labels(self, tables, texts, columns):
         """(column of the labels, {split: Series of all its labels as strings}).
@@ -124,7 +125,8 @@ class Loading:
 
         UserError for fewer than two.
         """
-        names = sorted(set(labels))
+        names = set(labels)
+        names = sorted(set(map(without_fraction, names)) if are_whole(names) else names)
         if numbers_in(names).notna().all():
             names.sort(key=float)
         if len(names) < 2:

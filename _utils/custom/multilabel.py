@@ -13,13 +13,13 @@ from torch import nn
 from _utils.custom.cells import ids_of_lists
 from _utils.custom.definition import SEPARATOR
 from _utils.custom.loading import Loading, labels_by_split
-from _utils.custom.task import ClassHead, Classification, ClassScores
+from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, Files, Predictions, Reading
-from _utils.tasks.tables import as_label, shortened
+from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
-_MARKS = {"1": 1, "true": 1, "0": 0, "false": 0, "": 0}  # whether a label applies, in a column of its own
+_MARKS = {"true": 1, "false": 0, "": 0}  # whether a label applies, in a column of its own, beside 1 and 0
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
@@ -56,7 +56,7 @@ class MultiLabelLoading(Loading):
         return f"{super().describe(task)}; threshold {task.threshold}"
 
 
-class MultiLabelReading(Reading):
+class MultiLabelReading(ClassReading):
     """Texts and lists of labels."""
     unlabelled = []
 
@@ -203,12 +203,12 @@ def _with_lists(table, columns, separator):
                             "one. If they are 1 and 0 for each label, write the names of the labels instead, or a "
                             "column for each label.")
     else:
-        marks = table.rows[columns].map(lambda cell: _MARKS.get(as_label(cell).lower()))
-        unknown = marks.isna().any(axis=1)
-        if unknown.any():
-            place = unknown.idxmax()
-            raise UserError(f"{table.source}, {place}: with several columns of labels, each cell is 1 or 0, or True or "
-                            f"False, but these are {', '.join(map(repr, table.rows.loc[place, columns]))}.")
+        marks = table.rows[columns].map(_mark)
+        unknown = marks.index[marks.isna().any(axis=1)]
+        if len(unknown):
+            raise UserError(f"{table.source}, {unknown[0]}: with several columns of labels, each cell is 1 or 0, or "
+                            f"True or False, but these are {', '.join(map(repr, table.rows.loc[unknown[0], columns]))} "
+                            f"({malformed(unknown, len(marks))}).")
         lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
@@ -218,3 +218,10 @@ def _labels_in_cell(separator, cell):
     if isinstance(cell, list):
         return [*filter(None, map(as_label, cell))]
     return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
+
+
+def _mark(cell):
+    """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
+    text = as_label(cell).lower()
+    number = _MARKS.get(text, pd.to_numeric(text, errors="coerce"))
+    return number if number in (0, 1) else None

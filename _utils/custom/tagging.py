@@ -14,11 +14,11 @@ from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.loading import Loading
 from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
-from _utils.custom.task import ClassHead, Classification, ClassScores
+from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Column, Files, Predictions, Reading
+from _utils.tasks.parts import Column, Files, Predictions
 from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
@@ -91,7 +91,7 @@ class TagLoading(Loading):
         return replace(task, labels=(*task.labels, *unknown))
 
 
-class TagReading(Reading):
+class TagReading(ClassReading):
     """Text and label of a row are lists with an item for each word."""
     unlabelled = []
     words_of = staticmethod(items)  # the words of a text of a Dataset

@@ -8,10 +8,11 @@ from pydantic import TypeAdapter
 from sklearn import metrics as scikit
 from torch import nn
 
+from _utils.custom.cells import are_whole
 from _utils.custom.loading import Loading
 from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Scores
+from _utils.tasks.parts import Head, Reading, Scores
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
@@ -50,6 +51,15 @@ class ClassLoading(Loading):
 
     def baseline(self, task, splits):
         return partial(word_scores, task, splits)
+
+
+class ClassReading(Reading):
+    """Texts and classes, whose numbers may be written with a fraction, as by pandas."""
+
+    @property
+    def label_ids(self):
+        of_pandas = [f"{label}.0" for label in self.task.labels] if are_whole(self.task.labels) else []
+        return super().label_ids | {label: i for i, label in enumerate(of_pandas)}
 
 
 class ClassHead(Head):
@@ -104,6 +114,7 @@ class Classification(CustomTask):
     second one.
     """
     Loading: ClassVar[type] = ClassLoading
+    Reading: ClassVar[type] = ClassReading
     Head: ClassVar[type] = ClassHead
     Scores: ClassVar[type] = ClassScores
 

@@ -49,6 +49,14 @@ def names_of(tasks):
     return [task if isinstance(task, str) else task["name"] for task in tasks]
 
 
+def _check_names(tasks):
+    """The tasks; UserError if two have the same name."""
+    [(name, n)] = Counter(names_of(tasks)).most_common(1)
+    if n > 1:
+        raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
+    return tasks
+
+
 @with_config(ConfigDict(extra="forbid"))
 class _TaskSettings(TypedDict, total=False):
     lr: Positive
@@ -75,7 +83,7 @@ FINETUNE_KEYS = {
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
         "shape.")),
-    "tasks": Key(_Tasks, [*GLUE_TEST_FILES], (
+    "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (
         "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
         "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
@@ -199,9 +207,6 @@ def _group_of(model):
 
 def _check(config):
     tasks = names_of(config.tasks)
-    [(name, n)] = Counter(tasks).most_common(1)
-    if n > 1:
-        raise UserError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
     for key, known in (("task_overrides", (*GLUE_TASKS, *tasks)), ("th_run", tasks)):
         if unknown := [name for name in config[key] if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "

@@ -17,6 +17,7 @@ from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
+    advice_about_length,
     check_settings,
     chosen_runs,
     for_checkpoint,
@@ -189,7 +190,8 @@ class Group:
             splits = self.tables[name].splits
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
             texts = task.reading.texts(splits["train"])
-            for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts):
+            advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
+            for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
                 self.processes.report(f"{task.title}: {notice}")
         return self.data[name]
 
@@ -289,8 +291,6 @@ def write_test_files(c, tables, load, predict_test):
     record = Path(f"{folder}.json")
     earlier = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     made_by = {file: text for file, text in (earlier | made_by).items() if (folder / file).exists()}
-    if c.majority_for_missing:
-        made_by |= {file: "majority baseline, only in the zip" for file in SUBMISSION if not (folder / file).exists()}
     write_text_atomically(record, json.dumps(made_by, indent=1) + "\n")
     return make_submission(c, folder) if SUBMISSION.keys() & made_by.keys() else None
 

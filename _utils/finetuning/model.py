@@ -165,7 +165,9 @@ class FinetunedModel:
         """
         reading = self.task.reading
         encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
-        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows)):
+        advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
+                  "window_stride.")
+        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows), advice):
             print(f"{self.task.title}: {notice}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
         logits = predict_logits(to_device(self.network, self.device), dl, self.precision)

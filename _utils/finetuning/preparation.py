@@ -57,6 +57,17 @@ def length_warnings(config, pretrained):
             f"max_length={pretrained.length}, for longer texts with window_stride={pretrained.length // 2}."]
 
 
+def advice_about_length(settings, longest, keys):
+    """What to do about texts that are too long.
+
+    settings: of a run.   longest: tokens that the model allows.   keys: settings of the head.
+    """
+    limit = f" (at most {longest})" if longest < 1 << 30 else ""  # some networks have no limit
+    ways = [f"max_length{limit}"] if settings.max_length < longest else []
+    ways += ["window_stride"] if "window_stride" in keys else []
+    return f"Set {' or '.join(ways)}, or shorten the texts." if ways else "Shorten the texts."
+
+
 def for_checkpoint(config, pretrained):
     """The configuration with the size and the maximum length of a Pretrained, where they are None.
 

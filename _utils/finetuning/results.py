@@ -15,6 +15,20 @@ from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUB
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
+def headline_scores(record, kind="scores"):
+    """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's, which
+    electra_pytorch reports.
+
+    kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
+    """
+    task = task_of(record)
+    by_split = getattr(record, kind)
+    scores = {task.title_of(split): 100 * next(iter(metrics.values())) for split, metrics in by_split.items()}
+    if record.task == "mnli" and len(scores) > 1:
+        scores["MNLI, both"] = sum(scores.values()) / len(scores)
+    return scores
+
+
 class Score(NamedTuple):
     """A metric of a run on a dev set.   value: in percent, of errors in the unit of the labels.   text: the value."""
     value: float
@@ -65,16 +79,15 @@ def summarize(runs):
     """
     lines = []
     for record in runs:
-        for split, metrics in record.scores.items():
-            metric = next(iter(metrics))
-            baseline, words = (kind.get(split, {}).get(metric, np.nan) for kind in (record.baselines, record.words))
+        baselines, words = headline_scores(record, "baselines"), headline_scores(record, "words")
+        for line, value in headline_scores(record).items():
             lines.append({
-                "task": task_of(record).title_of(split),
+                "task": line,
                 "training examples": f"{record.train_rows:,}",
-                "best": 100 * metrics[metric],
+                "best": value,
                 "best run": record.run,
-                "baseline": 100 * baseline,
-                "TF-IDF": 100 * words,
+                "baseline": baselines.get(line, np.nan),
+                "TF-IDF": words.get(line, np.nan),
                 "rank": record.rank,
             })
     scores = pd.DataFrame(lines)

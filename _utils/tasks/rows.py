@@ -123,17 +123,18 @@ def encode_task(task, splits, settings, hf_tokenizer, encode):
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
-def text_notices(rows, max_length, hf_tokenizer, texts):
+def text_notices(rows, max_length, hf_tokenizer, texts, advice):
     """Yield notices about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
     are not in the vocabulary, or special tokens, which are plain text.
+
+    advice: about texts that lose their ends.
     """
     n_long, n_texts = sum(length > max_length for length in rows.full_lengths), len(rows.full_lengths)
     which = f"{n_long:,} of {n_texts:,} texts are longer than max_length={max_length} tokens and"
     if len(rows) > n_texts and n_long:
         yield f"{which} are divided into {len(rows) - n_texts + n_long:,} windows."
     elif n_long:
-        yield (f"warning: {which} lose their ends; the median length is {np.median(rows.full_lengths):.0f}. Shorten "
-               "them, or finetune with a larger max_length, if the model allows it, or with window_stride.")
+        yield f"warning: {which} lose their ends; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
     ids = rows.flat["inp_ids"]
     ids = ids[~np.isin(ids, [hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id])]
     unknown = (ids == hf_tokenizer.unk_token_id).sum() / max(1, len(ids))

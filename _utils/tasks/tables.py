@@ -1,5 +1,4 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ from _utils.errors import UserError
 from _utils.files import read_text
 from _utils.progress import counted
 
-_FRACTION_OF_ZERO = re.compile(r"^([+-]?\d+)\.0$")
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 
 
@@ -55,9 +53,8 @@ def as_string(value):
 
 
 def as_label(value):
-    """A label as a string, without blanks at its ends. "1.0", as pandas writes whole numbers beside missing ones, is 1.
-    """
-    return _FRACTION_OF_ZERO.sub(r"\1", as_string(value).strip())
+    """A label as a string, without blanks at its ends."""
+    return as_string(value).strip()
 
 
 def shortened(labels, n=12):

@@ -401,7 +401,7 @@ def predict_test(
 #
 # Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all
 # runs of one task in a group. Rerun the same command to resume: finished runs are skipped, and an interrupted run
-# starts over.
+# starts over. Several processes share the runs.
 
 # %%
 def run(c: MyConfig) -> Results:

@@ -24,8 +24,8 @@ class ScaledLoading(Loading):
         scores = numbers_in(labels["train"])
         if scores[scores.abs() < np.inf].nunique() < 2:
             raise UserError(f"{self.definition['train']}: regression needs different numbers, written as 1234.5, but "
-                            f"the labels are {shortened(sorted({*labels['train']}))}. Set 'label' to the column of the "
-                            "scores.")
+                            f"the labels are {shortened(sorted({*labels['train']}))}. Write a decimal comma as a "
+                            "point, or set 'label' to the column of the scores.")
         return {}
 
     def fitted(self, task, rows):

@@ -173,8 +173,6 @@ def complete_finetuning(config):
     config = config.copy_with({"tasks": [_with_files(task, config.glue_dir) for task in config.tasks]})
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
     config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
-    if not isinstance(config.th_run, dict):
-        config.th_run = dict.fromkeys(names_of(config.tasks), config.th_run)
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
     _check(config)
@@ -208,7 +206,8 @@ def _group_of(model):
 def _check(config):
     tasks = names_of(config.tasks)
     for key, known in (("task_overrides", (*GLUE_TASKS, *tasks)), ("th_run", tasks)):
-        if unknown := [name for name in config[key] if name not in known]:
+        named = config[key] if isinstance(config[key], dict) else ()
+        if unknown := [name for name in named if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "
                             f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:

@@ -152,9 +152,11 @@ def chosen_runs(c, runs, planned=()):
     """
     chosen = {}
     for name in names_of(c.tasks):
-        finished = sorted(runs.of(c.group_name, name).with_checkpoints(), key=lambda run: run.rank, reverse=True)
+        of_task = runs.of(c.group_name, name)
+        finished = sorted(of_task.with_checkpoints(), key=lambda run: run.rank, reverse=True)
         known = {**dict.fromkeys(planned), **{record.run: record for record in finished}}
-        wanted = c.th_run.get(name, ())
+        of_all = c.th_run if of_task or known else ()  # a list is for the tasks that have runs
+        wanted = c.th_run.get(name, ()) if isinstance(c.th_run, dict) else of_all
         if missing := [run for run in wanted if run not in known]:
             path = run_path(c.group_name, name, missing[0])
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "

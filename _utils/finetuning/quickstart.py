@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel
 
 from _utils.files import write_text_atomically
-from _utils.finetuning.config import complete_finetuning, names_of
+from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import RunProcesses
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
@@ -77,7 +77,7 @@ def of_tables(c, tasks, checkpoint, group):
 
 def check_glue(c, run):
     """Finetune briefly on synthetic tables of GLUE and predict its test files. Returns Results."""
-    overrides = dict.fromkeys(names_of(c.tasks), SYNTHETIC) | c.task_overrides
+    overrides = {name: SYNTHETIC for name in c.tasks if isinstance(name, str)} | c.task_overrides
     results = finetune_quietly(c.copy_with({"task_overrides": overrides, "end": c.start + 1}), run)
     print(f"Check of GLUE's files, on {SYNTHETIC['rows']} synthetic rows per task (scores mean nothing): "
           f"{results.submission}")

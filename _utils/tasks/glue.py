@@ -8,7 +8,7 @@ import pandas as pd
 
 from _utils.errors import as_user_error
 from _utils.hub import load_split
-from _utils.tasks.names import GLUE_TEST_FILES
+from _utils.tasks.names import GLUE_TEST_FILES, check_glue_dir
 from _utils.tasks.regression import Regression
 from _utils.tasks.tables import Table, TaskData, check_columns, is_test, read_tsv, to_dataset
 from _utils.tasks.task import Task
@@ -104,6 +104,7 @@ def load_task(task, glue_dir=None, splits=None):
     for a malformed row of a test set, with file and line.
     """
     task = as_task(task)
+    check_glue_dir(glue_dir)
     data = TaskData(task, {}, {}, [])
     for split in splits or task.splits:
         names = task.texts if is_test(split) else (*task.texts, "label")

@@ -90,8 +90,8 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 # ## 2. Data
 #
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
-# files of the GLUE download, which give the same rows. If a file of a task is missing, the task is skipped with a
-# message.
+# files of the GLUE download, which give the same rows. Without the training or dev file of a task nothing is trained;
+# without its test file, the task is not predicted.
 #
 # A task is put together from four parts: how its tables are read, the output layer and its loss, scores, and files of
 # predictions. `_utils/tasks/parts.py` has those of the classification of a sentence or pair, which this notebook shows;
@@ -188,8 +188,8 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 # activation. `Predictor` holds encoder and layer, and initializes the latter. What is trained, with the learning rates
 # of section 5 (n layers, decay d):
 #
-#     [CLS] the keys is on the old table . [SEP]
-#       |    |   |    |  |   |   |    |  |   |        learning rate
+#     [CLS] the key is on the old table . [SEP]
+#       |    |   |   |  |   |   |    |  |   |         learning rate
 #     embeddings and their projection                 lr * d ** (n + 2)
 #     layer 1                                         lr * d ** (n + 1)
 #     ...
@@ -350,7 +350,8 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     model = task.head.network(pretrained, settings, SentencePredictor)
     if planned.mnli_run:
         load_encoder(model, planned.mnli_run)
-    learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
+    title = f"{task.title}, run {planned.run}"
+    learn = get_glue_learner(task, title, model=model, data=data, settings=settings, device=device,
                              precision=settings.precision, num_workers=num_workers, log=planned.log)
     if settings.keep == "best":
         learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))

@@ -10,7 +10,7 @@ import _utils.custom.source  # noqa: F401  models of custom tasks
 from _utils.commands.model_card import facts_of_finetuning, facts_of_pretraining, without_folder, write_card
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
-from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run
+from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, task_of
 from _utils.names import find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
@@ -18,7 +18,6 @@ from _utils.objectives.kinds import named, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
 from _utils.runs.log import MILESTONE, read_metrics
-from _utils.tasks.registry import task_of
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 

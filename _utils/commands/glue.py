@@ -14,7 +14,7 @@ from _utils.finetuning.results import (
 )
 from _utils.finetuning.runs import SCORES, Runs
 from _utils.plots import plot_scores, save_plot
-from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, rows_of
+from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, read_submission, rows_of
 
 
 def glue_results(
@@ -51,7 +51,9 @@ def glue_submission(
     path, rows = Path(zip_or_folder), rows_of(glue_dir) if glue_dir else OFFICIAL_ROWS
     if path.is_dir():
         path = make_zip(path.resolve(), rows)  # "." has no name for the zip
-    for name, count in check_submission(path, rows).items():
-        print(f"{name:12} {count:7,} lines")
+    content = read_submission(path)
+    check_submission(path, content, rows)
+    for name in sorted(content):
+        print(f"{name:12} {len(content[name].splitlines()):7,} lines")
     is_official = rows == OFFICIAL_ROWS
     print(f"{path} is {'a valid submission' if is_official else 'valid for tables other than the official ones'}")

@@ -8,7 +8,6 @@ from _utils.tasks.tables import as_label, as_string
 
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
 _SPACES = re.compile(r"[ \t\r\n]+")
-DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 # Numbers with a decimal comma, or with separators of thousands
 LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
 _WHOLE = re.compile(r"[+-]?\d+(\.0)?")

@@ -11,8 +11,7 @@ from torch import nn
 from transformers import AutoModelForMultipleChoice
 
 from _utils.custom.cells import without_fraction
-from _utils.custom.loading import Loading, labels_by_split
-from _utils.custom.task import ClassReading, CustomTask
+from _utils.custom.task import ClassLoading, ClassReading, CustomTask
 from _utils.errors import UserError
 from _utils.tasks.parts import Head, Scores
 from _utils.tasks.predictor import copy_output_layer
@@ -25,9 +24,8 @@ _PAIR = Task("pair", "pair", ("text", "choice"))
 _MEANING = {0: "positions from 0", 1: "positions from 1", "A": "letters", "a": "letters"}
 
 
-class ChoiceLoading(Loading):
+class ChoiceLoading(ClassLoading):
     """One or two columns of texts, the columns of the choices, and the position of the right one."""
-    unused = ("positive", "class_weights")
 
     def columns(self, tables):
         """As `Loading.columns`, with those of the choices after those of the texts."""
@@ -37,10 +35,6 @@ class ChoiceLoading(Loading):
                             "two.")
         texts, label = super().columns(tables)
         return [*texts, *choices], label
-
-    def labels(self, tables, texts, columns):
-        [label] = columns
-        return label, labels_by_split(tables, label)
 
     def fields(self, labels):
         """The labels are the positions of the choices from 0 or 1, or letters. UserError if that is ambiguous."""
@@ -70,6 +64,9 @@ class ChoiceLoading(Loading):
 
     def text_names(self, columns):
         return tuple(f"text{i}" for i in range(1, len(columns) + 1))
+
+    def baseline(self, task, splits):
+        return None
 
     def describe(self, task):
         return f"{len(task.labels)} choices, labelled {shortened(task.labels)}; metrics {', '.join(task.metrics)}"
@@ -155,6 +152,7 @@ class ChoiceRows(EncodedRows):
     def __init__(self, pairs, n_choices, labels):
         self.pairs, self.n_choices, self.labels = pairs, n_choices, torch.tensor(labels)
         self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, [1] * len(labels)
+        self.n_examples = len(labels)
         self.lengths = pairs.lengths.reshape(-1, n_choices).max(1)
 
     def batch(self, rows, multiple=1):

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from _utils.config import MyConfig
 from _utils.errors import UserError
-from _utils.keys import FileName, Positive, Text, accepted, list_of, number
+from _utils.keys import FileName, Text, accepted, list_of, number
 from _utils.names import HUB_ID, check_file, hub_parts
 from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES
 
@@ -27,8 +27,8 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON 
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 # Types of values.
 _IS_FILE = re.compile(rf"(?i).*({'|'.join(map(re.escape, _SUFFIXES))})")
-HUB_TABLE_NOTATION = "owner/name:configuration:split"  # parts may be empty, or left out at the end
 _SPLIT = re.compile(r"\w+(\[.*\])?")
+HUB_TABLE_NOTATION = "owner/name:configuration:split"  # parts may be empty, or left out at the end
 
 
 class HubTable(NamedTuple):
@@ -40,10 +40,8 @@ class HubTable(NamedTuple):
 
 def hub_table(source):
     """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for another source."""
-    if not isinstance(source, str) or _IS_FILE.fullmatch(source):
-        return None
-    path, *parts = hub_parts(source)
-    if not re.fullmatch(HUB_ID, path) or len(parts) > 2:
+    path, *parts = hub_parts(str(source))
+    if _IS_FILE.fullmatch(str(source)) or not re.fullmatch(HUB_ID, path) or len(parts) > 2:
         return None
     config, split = [*parts, "", ""][:2]
     return HubTable(path, config or None, split or "train")
@@ -96,18 +94,17 @@ class QuestionOptions:
 
 _Questions = Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
     f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]
-_Choices = list_of(_Column, "the list of the columns of the choices")
-_Scheme = Literal["iob2", "bioes"]
-_Threshold = number("a number between 0 and 1", gt=0, lt=1) | Literal["best"]
-# {kind of task: {key that not all kinds have: type}}
+_OF_TEXTS = "text", "label", "groups"
+_OF_CLASSES = *_OF_TEXTS, "class_weights", "positive"
+# {kind of task: keys that not all kinds have}
 KEYS_OF_KINDS = {
-    "classification": {},
-    "regression": {},
-    "tagging": {"scheme": _Scheme},
-    "spans": {"scheme": _Scheme},
-    "multilabel": {"threshold": _Threshold},
-    "questions": {"questions": _Questions},
-    "choices": {"choices": _Choices, "first_choice": Literal[0, 1, "A", "a"]},
+    "classification": _OF_CLASSES,
+    "regression": _OF_TEXTS,
+    "tagging": (*_OF_CLASSES, "scheme"),
+    "spans": (*_OF_CLASSES, "scheme"),
+    "multilabel": (*_OF_TEXTS, "class_weights", "separator", "threshold"),
+    "choices": (*_OF_TEXTS, "choices", "first_choice"),
+    "questions": ("questions",),
 }
 _TAKEN = {*GLUE_TASKS,
           *(Path(file).stem.lower() for files in GLUE_TEST_FILES.values() for file in files.values())}
@@ -123,8 +120,12 @@ _KEYS = {
     "kind": Literal[tuple(KEYS_OF_KINDS)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
     "positive": Text,
-    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")],
-    **{key: values for of_kind in KEYS_OF_KINDS.values() for key, values in of_kind.items()},
+    "class_weights": Literal["balanced"],
+    "scheme": Literal["iob2", "bioes"],
+    "threshold": number("a number between 0 and 1", gt=0, lt=1) | Literal["best"],
+    "questions": _Questions,
+    "choices": list_of(_Column, "the list of the columns of the choices"),
+    "first_choice": Literal[0, 1, "A", "a"],
 }
 # None is the same as leaving a key out, and no value to advise. Only the training file is required.
 _OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
@@ -137,9 +138,8 @@ def complete_custom_task(definition):
     Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
     on_hub = hub_table(definition.get("train"))
-    defaults = dict.fromkeys(_KEYS) | {"dev": None if on_hub else .1, "separator": SEPARATOR}
-    values = defaults | {key: value for key, value in definition.items() if value is not None}
-    task = MyConfig(values, _OPTIONAL_KEYS)
+    defaults = dict.fromkeys(_KEYS) | {"dev": None if on_hub else .1}
+    task = MyConfig(defaults | {key: value for key, value in definition.items() if value is not None}, _OPTIONAL_KEYS)
     path = Path(on_hub.path if on_hub else task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)

@@ -1,12 +1,11 @@
 """The kinds of custom tasks, and which of them a table has."""
-import re
 from functools import partial
 
 from pydantic import TypeAdapter
 
 from _utils.custom.cells import LOCAL_NUMBER, is_nested, labels_in, numbers_in
 from _utils.custom.choices import Choices
-from _utils.custom.definition import KEYS_OF_KINDS, files_of, is_conll
+from _utils.custom.definition import KEYS_OF_KINDS, SEPARATOR, files_of, is_conll
 from _utils.custom.hub_tables import with_hub_splits
 from _utils.custom.loading import check_lists
 from _utils.custom.multilabel import MultiLabel
@@ -21,7 +20,6 @@ from _utils.tasks.tables import as_label
 # as 'kind' of a custom task names them
 KINDS = {kind.kind: kind for kind in (
     Classification, CustomRegression, Tagging, Spans, MultiLabel, Questions, Choices)}
-_QUESTIONS = re.compile("'(qas|answer_start)':")  # keys in files of questions
 FEW = .05  # share of the rows that may not decide on the kind by themselves
 
 
@@ -38,39 +36,36 @@ def load_custom_task(definition):
     definition: from `complete_custom_task`. Raises UserError for missing files and as `Loading.load`.
     """
     definition = with_hub_splits(definition)
-    files = files_of(definition)
-    kind, reason = KINDS.get(definition["kind"]), ""
+    files, kind = files_of(definition), KINDS.get(definition["kind"])
     read_file = (kind or Classification).Loading.read_file
     tables = {split: read_file(path) for split, path in files.items()}
-    if kind is None:
-        name, reason = kind_of(tables, definition)
-        kind = KINDS[name]
-    loading = kind.Loading(kind, definition, reason)
-    of_others = {key for keys in KEYS_OF_KINDS.values() for key in keys} - KEYS_OF_KINDS[kind.kind].keys()
-    if unused := [key for key in (*sorted(of_others), *loading.unused) if definition[key] is not None]:
+    kind = kind or KINDS[kind_of(tables["train"], definition)]
+    of_kinds = sorted({key for keys in KEYS_OF_KINDS.values() for key in keys} - {*KEYS_OF_KINDS[kind.kind]})
+    if unused := [key for key in of_kinds if definition[key] is not None]:
         raise UserError(f"{unused[0]!r} does not apply to the kind {kind.kind!r}. Leave it out of the task "
                         f"{definition['name']!r}, or set 'kind' to another one.")
-    return loading.load(tables)
+    return kind.Loading(kind, definition).load(tables)
 
 
-def kind_of(tables, definition):
-    """(kind that follows from the training labels, why).
+def kind_of(table, definition):
+    """The kind that follows from the training labels.
 
     CoNLL columns are tags, numbers are scores if some have a fraction, and anything else is a class. If less than a
     tenth of the labels are not numbers, their rows are malformed. UserError for labels that may be of another kind, and
     if the kind depends on at most one row in twenty.
     """
     if is_conll(definition["train"]):
-        return "tagging", ""
-    table = tables["train"]
-    _check_for_questions(table)
-    texts, columns = Classification.Loading(Classification, definition).columns(tables)
+        return "tagging"
+    texts, columns = Classification.Loading(Classification, definition).columns({"train": table})
     if len(columns) > 1:
         raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
                         "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
-    _check_rows(table)
-    labels, separator = labels_in(table, columns[0]), definition["separator"]
+    if len(table.rows) == 1:
+        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
+                        "for each column, write an object for each row instead: in pandas, "
+                        "DataFrame.to_json(path, orient='records', lines=True).")
     check_lists(table, columns)
+    labels, separator = labels_in(table, columns[0]), definition["separator"] or SEPARATOR
     strings, refuse = labels.map(as_label), partial(_refuse, table, labels)
     numbers, is_local = numbers_in(strings), strings.str.fullmatch(LOCAL_NUMBER)
     refuse(labels.map(is_nested), "are character spans", "'spans'")
@@ -78,28 +73,16 @@ def kind_of(tables, definition):
            "'tagging' if they are the tags of the words of a text, or to 'multilabel'")
     refuse(is_local & ((is_local | numbers.notna()).mean() > .9),
            "may be numbers with a decimal comma or with separators of thousands",
-           "'regression' (which reads decimal commas), 'classification', or 'multilabel' (with 'separator': ',')")
+           "'classification', or to 'regression' and write them as 1234.5")
     refuse(_are_as_long(table.rows.loc[labels.index, texts[0]], strings), "have as many words as their texts",
            "'tagging' if they are tags, or to 'classification'")
     has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)
-    if not has_fraction.any():
-        refuse(strings.str.contains(separator, regex=False), f"contain {separator!r}",
-               "'multilabel' if it separates several labels of a text, or to 'classification'")
-        return "classification", ""
-    n, place = has_fraction.sum(), has_fraction.idxmax()
-    reason = f"{n:,} of {len(labels):,} labels have a fraction, such as {labels[place]!r:.60} in {place}"
-    if has_fraction.mean() <= FEW:
-        raise UserError(f"{table.source}: {reason}, which would make the task regression. Set 'kind' to 'regression' "
-                        "or 'classification', or correct these rows.")
-    return "regression", "" if has_fraction.all() else f" because {reason} ('kind' overrides it)"
-
-
-def _check_for_questions(table):
-    """UserError if a Table has keys of questions, as columns or in lists and dictionaries of its first rows."""
-    nested = [cell for cell in table.rows[:100].to_numpy().ravel() if isinstance(cell, list | dict)]
-    if _QUESTIONS.search(str([dict.fromkeys(table.rows), *nested])):
-        raise UserError(f"{table.source}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' "
-                        "of the task, and leave 'text' and 'label' out.")
+    refuse(has_fraction & (has_fraction.mean() <= FEW), "have a fraction", "'regression' or 'classification'")
+    if has_fraction.any():
+        return "regression"
+    refuse(strings.str.contains(separator, regex=False), f"contain {separator!r}",
+           "'multilabel' if it separates several labels of a text, or to 'classification'")
+    return "classification"
 
 
 def _are_as_long(texts, labels):
@@ -107,14 +90,6 @@ def _are_as_long(texts, labels):
     n_words = texts.map(lambda text: len(text.split()) if isinstance(text, str) else 0)
     are_as_long = (labels.str.split().str.len() == n_words) & (n_words > 1)
     return are_as_long & (are_as_long.mean() > .9)
-
-
-def _check_rows(table):
-    """UserError for a training file of one row, which may be a JSON object of columns."""
-    if len(table.rows) == 1:
-        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
-                        "for each column, write an object for each row instead: in pandas, "
-                        "DataFrame.to_json(path, orient='records', lines=True).")
 
 
 def _refuse(table, labels, is_reason, what, kinds):

@@ -1,9 +1,8 @@
 """The tables of a custom task: its columns, labels and metrics, the dev set, and warnings.
 
-`Loading` is that of classification. Another kind of task subclasses it and overrides the steps in which it differs.
+A kind of task subclasses `Loading` and overrides the steps in which it differs.
 """
 from dataclasses import replace
-from functools import partial
 
 import datasets
 import numpy as np
@@ -13,31 +12,26 @@ from _utils.custom.cells import are_whole, labels_in, numbers_in, without_fracti
 from _utils.custom.definition import is_conll
 from _utils.custom.splits import label_counts, shared_texts, split_rows
 from _utils.custom.table_files import read_table
-from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
 from _utils.tasks.parts import Column
 from _utils.tasks.tables import TaskData, as_label, check_columns, shortened, to_dataset
 
-_HEADER = " A .csv or .tsv file begins with a header; if a line is a word with its tag, let the name end with .conll."
 _GROUP = Column(lambda cells: cells.map(as_label).replace("", np.nan), "a group", datasets.Value("string"))
 
 
 class Loading:
     """How the files of a custom task become its TaskData.
 
-    kind: the CustomTask class.   definition: from `complete_custom_task`.   reason: for the kind, if it is not given.
-    notices: messages, which the steps append.
-    unused: keys of the dictionary that do not apply.   has_label_columns: whether each label may have a column of 1 or
-    0.   empty_is_label: whether an empty list is a label.   has_word_baseline: whether texts have a class each.
+    kind: the CustomTask class.   definition: from `complete_custom_task`.   notices: messages, which the steps append.
+    has_label_columns: whether each label may have a column of 1 or 0.   empty_is_label: whether an empty list is a
+    label.
     """
-    unused = ()
     has_label_columns = False
     empty_is_label = False
-    has_word_baseline = False
     read_file = staticmethod(read_table)
 
-    def __init__(self, kind, definition, reason=""):
-        self.kind, self.definition, self.reason, self.notices = kind, definition, reason, []
+    def __init__(self, kind, definition):
+        self.kind, self.definition, self.notices = kind, definition, []
         self.name = definition["name"]
 
     def load(self, tables):
@@ -50,64 +44,62 @@ class Loading:
         if len(columns) > 1 and not self.has_label_columns:
             raise UserError(f"'label' of the task {self.name!r} names {len(columns)} columns, but the kind "
                             f"{self.kind.kind!r} has one. Set it to one column, or 'kind' to 'multilabel'.")
-        tables = {split: _with_labels(table, columns) for split, table in tables.items()}
         check_lists(tables["train"], columns)
-        of_test, is_labelled = [], False
-        if "test" in tables:
-            is_labelled, of_test = self.has_labels(tables, columns)
-            if not is_labelled:
-                tables["test"] = _without_labels(tables["test"], columns)
+        tables, unlabelled = dict(tables), None
+        if "test" in tables and not self.has_labels(tables, columns):
+            unlabelled = tables.pop("test")
         label, labels = self.labels(tables, texts, columns)
         fields = self.fields(labels)
-        task = self.kind(**self.common_fields(tables, fields.get("labels", ())), **fields,
+        task = self.kind(**self.common_fields(fields.get("labels", ())), **fields,
                          texts=self.text_names(texts), file_columns=(*texts, label))
-        columns = dict(zip(task.texts, texts))
+        columns, test_task = dict(zip(task.texts, texts)), None
         splits = self.training_splits(tables, columns | {"label": label}, task)
-        task, test_task = self.fitted(task, splits["train"]), None
-        if is_labelled:
+        task = self.fitted(task, splits["train"])
+        labelled = dict(splits)
+        if unlabelled is not None:
+            splits["test"] = to_dataset(unlabelled, columns, task, "test", self.notices)
+        elif "test" in tables:
             test_task = self.test_task(task, labels["test"])
-            columns |= {"label": label}
-        if "test" in tables:
-            splits["test"] = to_dataset(tables["test"], columns, test_task or task, "test", self.notices)
-        labelled = {split: rows for split, rows in splits.items() if split != "test" or test_task}
-        notices = [*self.notices, *of_test, *shared_texts(labelled, task), *self.label_notices(task, labelled)]
-        described = f"{self.kind.kind}{self.reason}, {self.describe(task)}"
-        baseline = partial(word_scores, task, splits) if self.has_word_baseline else None
-        return TaskData(task, splits, {}, [described, *notices], test_task, baseline)
+            splits["test"] = labelled["test"] = to_dataset(
+                tables["test"], columns | {"label": label}, test_task, "test", self.notices)
+        notices = [f"{self.kind.kind}, {self.describe(task)}", *self.notices, *shared_texts(labelled, task),
+                   *self.label_notices(task, labelled)]
+        return TaskData(task, splits, {}, notices, test_task, self.baseline(task, splits))
 
     def columns(self, tables):
         """(columns of the texts, columns of the labels); UserError if the files lack a column that they need."""
         definition, columns = self.definition, [*tables["train"].rows]
         groups, choices = [*filter(None, [definition["groups"]])], definition["choices"] or []
-        if columns and is_conll(definition["train"]):
-            names = definition["text"] or ["0"], definition["label"] or ["-1"]
-            texts, label = ([columns[-1] if column == "-1" else column for column in of_kind] for of_kind in names)
+        if is_conll(definition["train"]):
+            names = definition["text"] or columns[:1], definition["label"] or columns[-1:]
+            texts, label = ([columns[-1] if name == "-1" else name for name in of_kind] for of_kind in names)
         else:
             label = definition["label"] or ["label"]
             texts = definition["text"] or [column for column in columns if column not in (*label, *groups, *choices)]
         of_all = [*texts, *choices]
-        keys = ["'text'", "'label'", *(repr(key) for key in ("choices", "groups") if definition[key])]
         required = {"train": [*label, *of_all, *groups], "validation": [*label, *of_all], "test": of_all}
         for split, table in tables.items():
-            check_columns(table, required[split], f"Set {' and '.join(keys)} of the task {self.name!r} to columns of "
-                          f"its files.{_HEADER * table.source.lower().endswith(('.csv', '.tsv'))}")
+            check_columns(table, required[split], f"Set 'text' and 'label' of the task {self.name!r} to columns of its "
+                          "files, of which .csv and .tsv begin with a header and .conll has a word and its tag per "
+                          "line. Questions in the format of SQuAD or MRQA need 'kind': 'questions'.")
         if definition["text"] is None and len(texts) != 1:
             raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task "
                             f"{self.name!r} to the column of the text, or to a list of two.")
         return texts, label
 
     def has_labels(self, tables, columns):
-        """(whether a test file has labels, [notice]). Empty ones are none, and neither is -1, as on the hub, unless the
-        training file has it.
+        """Whether the test file has labels. Empty ones are none, and neither is -1, as on the hub, unless the training
+        file has it.
         """
-        trained, found = _labels_of(tables["train"], columns), _labels_of(tables["test"], columns) - {""}
+        if not {*columns} <= {*tables["test"].rows}:
+            return False
+        trained, found = (_labels_of(tables[split], columns) for split in ("train", "test"))
+        found -= {""} if self.empty_is_label else {"", "[]"}
         missing = {"-1", "-1.0"}
-        are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
-        notices = []
         if found and found <= missing:
-            notices = [f"all labels of {tables['test'].source} are -1, {are_known}"]
-        empty = set() if self.empty_is_label else {"[]"}
-        return not found <= missing - trained | empty, notices
+            are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
+            self.notices.append(f"all labels of {tables['test'].source} are -1, {are_known}")
+        return not found <= missing - trained
 
     def labels(self, tables, texts, columns):
         """(column of the labels, {split: Series of all its labels as strings}).
@@ -120,15 +112,13 @@ class Loading:
         """{field: value} of the task that follow from labels, {split: Series of strings}. UserError for those that do
         not fit.
         """
-        names = self.class_names(labels["train"])
-        self.check_share_of_classes(labels["train"], names)
-        return self.class_fields(names)
+        return {}
 
-    def common_fields(self, tables, labels=()):
-        """{field: value} of any kind. tables: {split: ...}.   labels: names of its classes."""
+    def common_fields(self, labels=()):
+        """{field: value} of any kind. labels: names of its classes."""
         return {"name": self.name, "title": self.name, "score_titles": (("test", f"{self.name} (test)"),),
                 "metrics": self.metrics(labels),
-                "test_files": dict.fromkeys({"test"} & tables.keys(), self.name + self.kind.suffix)}
+                "test_files": {"test": self.name + self.kind.suffix} if self.definition["test"] else {}}
 
     def class_names(self, labels):
         """The different labels of a Series, in alphabetical order, or by value if all are numbers.
@@ -136,9 +126,7 @@ class Loading:
         UserError for fewer than two.
         """
         names = set(labels)
-        if are_whole(names):
-            names = set(map(without_fraction, names))
-        names = sorted(names)
+        names = sorted(set(map(without_fraction, names)) if are_whole(names) else names)
         if numbers_in(names).notna().all():
             names.sort(key=float)
         if len(names) < 2:
@@ -147,27 +135,14 @@ class Loading:
                             "in each row.")
         return tuple(names)
 
-    def check_share_of_classes(self, labels, names):
-        """UserError if nearly each row has a label of its own."""
-        if len(labels) > 20 and len(names) > len(labels) / 2:
-            raise UserError(f"{self.definition['train']}: {len(names):,} different labels in {len(labels):,} rows, "
-                            f"such as {shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': "
-                            "'regression' if they are numbers to predict.")
-
-    def class_fields(self, names):
-        """{"labels", "class_weights", "positive"} of a task with classes of these names.
-
-        class_weights: the weight of each class in the loss, 1 by default. Balanced ones follow from the training rows
-        (`fitted`).
+    def class_fields(self, labels):
+        """{"labels", "positive"} of a task whose classes are the labels of a Series. UserError for another 'positive'.
         """
-        weights, positive = self.definition["class_weights"] or {}, self.definition["positive"]
-        weights = {} if weights == "balanced" else weights
-        for key, value in [("positive", positive), *(("class_weights", label) for label in weights)]:
-            if value not in (None, *names):
-                raise UserError(f"{key}={value!r} of the task {self.name!r} is not one of its labels "
-                                f"{shortened(names)}.")
-        weights = tuple(float(weights.get(label, 1)) for label in names if weights)
-        return {"labels": names, "class_weights": weights, "positive": positive}
+        names, positive = self.class_names(labels), self.definition["positive"]
+        if positive not in (None, *names):
+            raise UserError(f"positive={positive!r} of the task {self.name!r} is not one of its labels "
+                            f"{shortened(names)}.")
+        return {"labels": names, "positive": positive}
 
     def metrics(self, labels):
         """The metrics of the task, by default `default_metrics`. UserError for one that does not apply."""
@@ -183,7 +158,7 @@ class Loading:
 
     def applicable_metrics(self, labels):
         """Names of the metrics that can be computed for these labels."""
-        return [name for name in self.kind.Scores.functions if name != "f1" or len(labels) == 2]
+        return [name for name in self.kind.Scores.functions if name != "f1" or len(labels) in (0, 2)]
 
     def default_metrics(self, applicable):
         """The metrics if the definition names none."""
@@ -213,7 +188,7 @@ class Loading:
 
     def strata(self, labels):
         """The class of each row, of which a dev set gets its share. labels: of a Dataset."""
-        return labels
+        return [0] * len(labels)
 
     def fitted(self, task, rows):
         """The task with what follows from its training rows, a Dataset: balanced weights of the classes."""
@@ -232,17 +207,14 @@ class Loading:
         """The task to score the test file with. labels: of this file, a Series of strings."""
         return task
 
+    def baseline(self, task, splits):
+        """`TaskData.baseline`."""
+
     def describe(self, task):
         """The labels and metrics of the task, as text."""
-        return f"{len(task.labels)} labels; metrics {', '.join(task.metrics)}{self.hints(task)}"
-
-    def hints(self, task):
-        """Keys that change what `describe` returns, as text."""
-        text = ""
+        text = f"{len(task.labels)} labels; metrics {', '.join(task.metrics)}"
         if "f1" in task.metrics:
             text += f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)"
-        if numbers_in(task.labels).notna().all():
-            text += " (set 'kind': 'regression' to predict numbers)"
         return text
 
     def label_notices(self, task, labelled):
@@ -253,16 +225,6 @@ class Loading:
 def labels_by_split(tables, column):
     """{split: Series of the labels of the good rows that have one, as strings}."""
     return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in tables.items()}
-
-
-def _with_labels(table, columns):
-    """The Table with empty labels if it lacks some of their columns, as a test file may."""
-    return table if {*columns} <= {*table.rows} else _without_labels(table, columns)
-
-
-def _without_labels(table, columns):
-    """The Table with empty labels."""
-    return table._replace(rows=table.rows.assign(**dict.fromkeys(columns, "")))
 
 
 def _labels_of(table, columns):

@@ -19,6 +19,7 @@ from _utils.tasks.parts import Column, Files, Predictions
 from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
+_MARKS = {"true": 1, "false": 0, "": 0}  # whether a label applies, in a column of its own, beside 1 and 0
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
@@ -29,13 +30,13 @@ class MultiLabelLoading(Loading):
 
     def labels(self, tables, texts, columns):
         """As `Loading.labels`; the labels of each row become a list, in one more column."""
-        separator = self.definition["separator"]
+        separator = self.definition["separator"] or SEPARATOR
         tables |= {split: _with_lists(table, columns, separator) for split, table in tables.items()}
         return _LISTS, labels_by_split(tables, _LISTS)
 
     def fields(self, labels):
         threshold = self.definition["threshold"]
-        fields = self.class_fields(self.class_names(labels["train"]))
+        fields = self.class_fields(labels["train"])
         return fields | ({"threshold": threshold} if threshold else {})
 
     def balanced_weights(self, task, labels):
@@ -51,12 +52,8 @@ class MultiLabelLoading(Loading):
         counts = labels.explode().value_counts()
         return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
 
-    def hints(self, task):
-        return ""
-
     def describe(self, task):
-        threshold = "chosen on the dev set" if task.threshold == "best" else task.threshold
-        return f"{super().describe(task)}; threshold {threshold}"
+        return f"{super().describe(task)}; threshold {task.threshold}"
 
 
 class MultiLabelReading(ClassReading):
@@ -202,17 +199,16 @@ def _with_lists(table, columns, separator):
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
         repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
         if len(repeated):
-            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat one "
-                            f"({malformed(repeated.index, len(lists))}). If they are 1 and 0 for each label, write the "
-                            "names of the labels instead, or a column for each label.")
+            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat "
+                            "one. If they are 1 and 0 for each label, write the names of the labels instead, or a "
+                            "column for each label.")
     else:
         marks = table.rows[columns].map(_mark)
-        unknown = marks[marks.isna().any(axis=1)].isna()
+        unknown = marks.index[marks.isna().any(axis=1)]
         if len(unknown):
-            place, column = unknown.index[0], unknown.columns[unknown.iloc[0]][0]
-            raise UserError(f"{table.source}, {place}: the column {column!r} contains "
-                            f"{table.rows.loc[place, column]!r:.60} ({malformed(unknown.index, len(marks))}). With "
-                            "several columns of labels, each cell is 1 or 0 (or True, False, yes or no).")
+            raise UserError(f"{table.source}, {unknown[0]}: with several columns of labels, each cell is 1 or 0, or "
+                            f"True or False, but these are {', '.join(map(repr, table.rows.loc[unknown[0], columns]))} "
+                            f"({malformed(unknown, len(marks))}).")
         lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
@@ -226,6 +222,6 @@ def _labels_in_cell(separator, cell):
 
 def _mark(cell):
     """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
-    text = str(cell).strip().lower()
-    number = {"": 0, "false": 0, "no": 0, "true": 1, "yes": 1}.get(text, pd.to_numeric(text, errors="coerce"))
+    text = as_label(cell).lower()
+    number = _MARKS.get(text, pd.to_numeric(text, errors="coerce"))
     return number if number in (0, 1) else None

@@ -3,12 +3,12 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from pathlib import Path
 
 import datasets
 import fsspec
 import numpy as np
+import pandas as pd
 import pyarrow.parquet
 
 from _utils.custom.definition import hub_table
@@ -80,42 +80,37 @@ def without_unusable(rows, options, path):
     rows: from `read_questions`.   options: QuestionOptions.   path: of their file, for the message.
     UserError if no answer can be used.
     """
-    has_answer = np.array(rows["is_impossible"]) == 0
-    reasons = {
-        "whose context is empty": np.array([not has_text(context) for context in rows["context"]]),
-        "unanswerable": ~has_answer & (not options.has_unanswerable),
-        "without an answer": has_answer & (np.array(rows["answer"]) == ""),
-        "whose answer is not at its place in the context": has_answer & (np.array(rows["first_word"]) < 0),
-    }
-    reason = np.select([*reasons.values()], [*reasons], "")
-    usable = rows.select(np.flatnonzero(reason == ""))
+    is_answered = np.array(rows["first_word"]) >= 0
+    is_usable = is_answered | ((np.array(rows["is_impossible"]) == 1) & options.has_unanswerable)
+    is_usable &= [has_text(context) for context in rows["context"]]
+    usable = rows.select(np.flatnonzero(is_usable))
     if not any(usable["answer"]):
         raise UserError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
                         "'answer_start'.")
-    counts = Counter(reason[reason != ""].tolist())
-    numbers = ", ".join(f"{n:,} {text}" for text, n in counts.items())
-    return usable, [f"skipped {counts.total():,} of {len(rows):,} training questions: {numbers}"] if counts else []
+    n = len(rows) - len(usable)
+    notice = f"skipped {n:,} of {len(rows):,} training questions, without an answer at its place in the context"
+    return usable, [notice] if n else []
 
 
-def check_evaluated(splits, options, files):
-    """[warnings] about questions without an answer in dev and test sets, if the model has to answer each question.
+def check_evaluated(splits, options, definition):
+    """[warnings] about questions of dev and test files without an answer, if the model has to answer each question.
 
-    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   files: {split: path} of these sets.
+    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   definition: of the task.
     UserError for a dev file without answers, and for questions of a test file with the same id.
     """
+    if isinstance(definition["dev"], str) and not any(splits["validation"]["label"]):
+        raise UserError(f"{definition['dev']}: no question has an answer, which the evaluation needs. Write them, or "
+                        "leave 'dev' out.")
+    ids = pd.Series(splits["test"]["id"][:] if "test" in splits else [])
+    if ids.duplicated().any():
+        raise UserError(f"{definition['test']}: several questions have the id {ids[ids.duplicated()].iloc[0]!r}. Give "
+                        "each question an 'id' of its own, under which its answer is written.")
     warnings = []
-    for split, path in files.items():
-        missing, n = splits[split]["label"][:].count([]), len(splits[split])
-        if split == "validation" and missing == n:
-            raise UserError(f"{path}: no question has an answer, which the evaluation needs. Write them, or leave "
-                            "'dev' out.")
-        if 0 < missing < n and not options.has_unanswerable:
-            warnings.append(f"warning: {missing:,} of {n:,} questions in {path} have no answer and count as wrong, "
-                            "because no training question is unanswerable")
-        [(most_common, n_ids)] = Counter(splits[split]["id"]).most_common(1)
-        if split == "test" and n_ids > 1:
-            raise UserError(f"{path}: several questions have the id {most_common!r}. Give each question an 'id' of "
-                            "its own, under which its answer is written.")
+    for split, key in (("validation", "dev"), ("test", "test")):
+        answers = splits[split]["label"][:] if split in splits else []
+        if 0 < answers.count([]) < len(answers) and not options.has_unanswerable:
+            warnings.append(f"warning: {answers.count([]):,} of {len(answers):,} questions in {definition[key]} have "
+                            "no answer and count as wrong, because no training question is unanswerable")
     return warnings
 
 

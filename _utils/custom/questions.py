@@ -25,7 +25,6 @@ from _utils.tasks.task import kind_of_task
 
 class QuestionLoading(Loading):
     """Files in the format of SQuAD or MRQA, or tables with a row for each question."""
-    unused = ("text", "label", "groups", "positive", "class_weights")
     read_file = staticmethod(read_questions)
 
     def load(self, tables):
@@ -36,19 +35,13 @@ class QuestionLoading(Loading):
         options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
                                      **(definition["questions"] or {})})
         splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
-        task = self.kind(**self.common_fields(tables), texts=("question", "context"), questions=options, epochs=2)
+        task = self.kind(**self.common_fields(), texts=("question", "context"), questions=options, epochs=2)
         if "validation" not in splits:
-            splits |= split_rows(splits["train"], [0] * len(splits["train"]), definition["dev"])
-        n_unanswerable = "some" if options.has_unanswerable else "none"
-        notices = [f"questions, {n_unanswerable} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
-        files = {"validation": definition["dev"], "test": definition["test"]}
-        evaluated = sorted(files.keys() & tables.keys(), reverse=True)
-        notices += check_evaluated(splits, options, {split: files[split] for split in evaluated})
+            splits |= split_rows(splits["train"], self.strata(splits["train"]), definition["dev"])
+        skipped += check_evaluated(splits, options, definition)
+        described = f"questions, has_unanswerable={options.has_unanswerable}; metrics {', '.join(task.metrics)}"
         is_labelled = "test" in splits and any(splits["test"]["label"])
-        return TaskData(task, splits, {}, notices, task if is_labelled else None)
-
-    def applicable_metrics(self, labels):
-        return [*self.kind.Scores.functions]
+        return TaskData(task, splits, {}, [described, *skipped], task if is_labelled else None)
 
 
 class QuestionReading(Reading):

@@ -1,6 +1,6 @@
 """Custom tasks as entries of the key `tasks`. Whoever imports this module can use them."""
 from _utils.custom.definition import QUESTION_TASKS, complete_custom_task, files_of, question_task
-from _utils.tasks.sources import SOURCES, TaskSource
+from _utils.tasks.names import SOURCES, TaskSource
 
 
 class CustomTasks(TaskSource):

@@ -11,8 +11,9 @@ from tokenizers import Regex, pre_tokenizers
 from _utils.custom.tag_schemes import entities
 from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagLoading, TagReading
 from _utils.errors import UserError
+from _utils.files import write_text_atomically
 from _utils.tasks.parts import Reading, with_texts
-from _utils.tasks.tables import write_rows
+from _utils.tasks.tables import text_of_predictions
 from _utils.tasks.task import kind_of_task
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
@@ -38,12 +39,6 @@ class Span(NamedTuple):
     label: str
 
 
-class Tagged(NamedTuple):
-    """The tags of the words of a text.   notes: what is not as in the spans, as text."""
-    tags: list
-    notes: list
-
-
 def words_in(text):
     """[(word, start, end)] of a text."""
     return [(word, *place) for word, place in WORDS.pre_tokenize_str(text)]
@@ -55,11 +50,10 @@ def read_spans(cell):
     These are the exports of doccano, Label Studio, Prodigy and spaCy ({"entities": [...]}), and the output of pipelines
     of transformers. ValueError for another cell.
     """
-    items = cell.get("entities") if isinstance(cell, dict) else cell
     try:
-        spans = _ITEMS.validate_python(items)
+        spans = _ITEMS.validate_python(cell.get("entities") if isinstance(cell, dict) else cell)
     except ValidationError:
-        raise ValueError(f"{cell!r:.60}, which is neither a list of labels nor of spans") from None
+        raise ValueError(f"{cell!r:.60}, which is not a list of spans") from None
     return [Span(span.start, span.end, "".join(span.label)) for span in spans]
 
 
@@ -71,28 +65,21 @@ _ITEMS = TypeAdapter(list[Annotated[_Item, BeforeValidator(_as_dictionary)]])
 
 
 def tags_of_spans(text, spans):
-    """Tagged: the words of a text with tags in the scheme IOB2, O outside of the spans.
+    """The tags of the words of a text in the scheme IOB2, O outside of the spans.
 
     ValueError for a span outside of the text.
 
     A word that a span covers in part has its tag. Of spans that share a word, the longest counts.
     """
-    if not isinstance(text, str):
-        raise ValueError("character spans, but the text is not a string")
-    words, notes = words_in(text), []
+    words = words_in(text)
     tags = ["O"] * len(words)
     for span in sorted(spans, key=lambda span: span.start - span.end):
         if not 0 <= span.start < span.end <= len(text):
-            raise ValueError(f"{[*span]} is not a part of the text, which has {len(text)} characters")
+            raise ValueError(f"{[*span]}, which is not a part of the text, which has {len(text)} characters")
         covered = [i for i, (_, start, end) in enumerate(words) if start < span.end and span.start < end]
-        if {tags[i] for i in covered} != {"O"}:
-            notes.append(f"{[*span]} is left out, because it shares a word with a longer span or has no word")
-            continue
-        tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
-        if words[covered[0]][1] < span.start or span.end < words[covered[-1]][2]:
-            notes.append(f"{[*span]} begins or ends inside a word, which counts as a whole (the end is after the last "
-                         "character)")
-    return Tagged(tags, notes)
+        if {tags[i] for i in covered} == {"O"}:
+            tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
+    return tags
 
 
 def spans_of_tags(text, tags):
@@ -101,38 +88,28 @@ def spans_of_tags(text, tags):
     return [[words[first][1], words[last][2], label] for label, first, last in entities(tags)]
 
 
-def spans_to_tags(tables, text, label):
-    """[notices] about labels that are character spans, which become tags of words in {split: Table}.
+def with_tags(table, text, label):
+    """(the Table with tags of the words of each text in place of character spans, places of the texts whose spans these
+    tags do not express).
 
-    text, label: columns. UserError for lists of something else.
+    text, label: columns. Rows with other labels are problems of the Table; UserError if all of them are.
     """
-    notices, notes = ["character spans are read as tags of words"], []
-    for split, table in tables.items():
-        if (table.rows[label] != "").any():  # otherwise a test file without labels
-            tables[split], tagged = _with_tags(table, text, label)
-            notes += [f"{table.source}, {place}: {note}" for place, one in tagged.items() for note in one.notes]
-    if notes:
-        notices.append(f"warning: {len(notes):,} character spans are not read as they are, such as {notes[0]}")
-    return notices
-
-
-def _with_tags(table, text, label):
-    """(the Table with tags of the words of each text in place of character spans, {place: Tagged}).
-
-    Rows with other labels are problems of the Table; UserError if all of them are.
-    """
-    rows, problems, tagged = table.rows.copy(), dict(table.problems), {}
-    for place, words, cell in zip(rows.index, rows[text], rows[label]):
+    problems, tags, changed = dict(table.problems), {}, []
+    for place, words, cell in zip(table.rows.index, table.rows[text].map(str), table.rows[label]):
         try:
-            tagged[place] = tags_of_spans(words, read_spans(cell))
+            spans = read_spans(cell)
+            tags[place] = tags_of_spans(words, spans)
         except ValueError as error:
             problems.setdefault(place, f"the column {label!r} contains {error}")
-    if not tagged:
+            continue
+        if {*spans} != {Span(*span) for span in spans_of_tags(words, tags[place])}:
+            changed.append(place)
+    if not tags:
         place = next(iter(problems))
         raise UserError(f"{table.source}, {place}: {problems[place]}. A span is [start, end, 'label'], in characters "
                         "from 0, or {'start': 0, 'end': 4, 'label': 'label'}.")
-    rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).reindex(rows.index)
-    return table._replace(rows=rows, problems=problems), tagged
+    rows = table.rows.assign(**{label: pd.Series(tags, dtype=object).reindex(table.rows.index)})
+    return table._replace(rows=rows, problems=problems), changed
 
 
 def _words_of(text):
@@ -144,7 +121,12 @@ class SpanLoading(TagLoading):
     empty_is_label = True
 
     def labels(self, tables, texts, columns):
-        self.notices += spans_to_tags(tables, *texts, *columns)
+        for split, table in tables.items():
+            tables[split], changed = with_tags(table, *texts, *columns)
+            if changed:
+                self.notices.append(f"warning: {table.source}: {len(changed):,} texts, the first in {changed[0]}, have "
+                                    "spans that begin or end inside a word, which counts as a whole (the end is after "
+                                    "the last character), or that share a word with a longer span and are left out")
         return super().labels(tables, texts, columns)
 
     def mismatches(self, table, text, label):
@@ -168,7 +150,8 @@ class SpanFiles(TagFiles):
     def write(self, path, rows, decisions):
         """Write a line with the spans of each text as JSON; arguments as for `Files.write`."""
         spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
-        write_rows(path, [json.dumps(of_text, ensure_ascii=False) for of_text in spans])
+        lines = [json.dumps(of_text, ensure_ascii=False) for of_text in spans]
+        write_text_atomically(path, text_of_predictions(lines))
 
     def predictions(self, outputs, rows):
         tags = super().predictions(outputs, rows)

@@ -31,26 +31,14 @@ def as_bioes(tag):
     return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
 
 
-def begin_with_i(sentences):
-    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) in sentences."""
-    begins = []
-    for tags in sentences:
-        begins += [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for kind, first, _ in entities(tags)]
-    return begins.count(("I", False)), begins.count(("B", False))
-
-
 def scheme_notices(tags):
-    """[A warning] about tags, a Series of lists, of which a few do not mark entities, or that mix two schemes; or [].
-    """
+    """[A warning] about tags, a Series of lists, of which a few do not mark entities; or []."""
     names = tags.explode().dropna().unique()
-    if others := [tag for tag in names if not BIO.fullmatch(tag)]:
-        text = (f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not "
-                "mark entities as the others do. If they are mistakes, correct them")
-        return [text] if 2 * len(others) < len(names) else []
-    n, others = begin_with_i(tags)
-    text = (f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': "
-            "'iob2' (or 'bioes') to convert them")
-    return [text] if n and others else []
+    others = [tag for tag in names if not BIO.fullmatch(tag)]
+    if not 0 < 2 * len(others) < len(names):
+        return []
+    return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not mark "
+            "entities as the others do. If they are mistakes, correct them"]
 
 
 def check_scheme(tags, definition):

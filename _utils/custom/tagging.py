@@ -62,8 +62,6 @@ class TagLoading(Loading):
 
     def mismatches(self, table, text, label):
         """{place: message} of rows whose numbers of words and tags differ."""
-        if (table.rows[label].map(as_label) == "").all():
-            return {}
         n_words, n_tags = (table.rows[name].map(items).map(len, na_action="ignore") for name in (text, label))
         differ = (n_words != n_tags) & n_words.notna() & n_tags.notna()
         return dict.fromkeys(table.rows.index[differ], "the numbers of words and tags differ")
@@ -71,7 +69,7 @@ class TagLoading(Loading):
     def fields(self, labels):
         # A word of the dev set may have a tag that is in no training sentence.
         known = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return self.class_fields(self.class_names(known))
+        return self.class_fields(known)
 
     def applicable_metrics(self, labels):
         """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
@@ -91,13 +89,6 @@ class TagLoading(Loading):
             self.notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
                                 "which are never predicted")
         return replace(task, labels=(*task.labels, *unknown))
-
-    def strata(self, labels):
-        return [0] * len(labels)
-
-    def hints(self, task):
-        has_entities = "entity_f1" in self.applicable_metrics(task.labels)
-        return "" if has_entities else " (entity_f1 needs tags such as B-PER, I-PER and O)"
 
 
 class TagReading(ClassReading):

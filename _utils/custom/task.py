@@ -10,7 +10,10 @@ from torch import nn
 
 from _utils.custom.cells import are_whole
 from _utils.custom.loading import Loading
+from _utils.custom.word_baseline import word_scores
+from _utils.errors import UserError
 from _utils.tasks.parts import Head, Reading, Scores
+from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
 
@@ -33,7 +36,21 @@ class CustomTask(Task):
 
 class ClassLoading(Loading):
     """Texts with a class each."""
-    has_word_baseline = True
+
+    def fields(self, labels):
+        labels, fields = labels["train"], self.class_fields(labels["train"])
+        names = fields["labels"]
+        if len(labels) > 20 and len(names) > len(labels) / 2:
+            raise UserError(f"{self.definition['train']}: {len(names):,} different labels in {len(labels):,} rows, "
+                            f"such as {shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': "
+                            "'regression' if they are numbers to predict, or 'tagging' if they are tags of words.")
+        return fields
+
+    def strata(self, labels):
+        return labels
+
+    def baseline(self, task, splits):
+        return partial(word_scores, task, splits)
 
 
 class ClassReading(Reading):

@@ -25,16 +25,15 @@ from _utils.keys import (
     number,
 )
 from _utils.names import announce_hub, find_checkpoint
-from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
-from _utils.tasks.sources import source_of
+from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, SOURCES, check_glue_dir
 
 
 def _complete_entry(entry):
-    """An entry of `tasks`; ValueError for one that no source of tasks knows."""
-    source = source_of(entry)
-    if isinstance(entry, dict) and source:
+    """An entry of `tasks`; ValueError for an unknown name."""
+    if isinstance(entry, dict):
+        [source] = SOURCES
         return source.complete(entry)
-    if source is None and entry not in GLUE_TASKS:
+    if entry not in (*GLUE_TASKS, *(name for source in SOURCES for name in source.names)):
         raise ValueError
     return entry
 
@@ -92,10 +91,8 @@ FINETUNE_KEYS = {
     "glue_dir": Key(Text | None, None, (
         "A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.")),
     "wsc_trick": Key(bool, False, (
-        "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).")),
-    "wsc_dir": Key(Text | None, None, (
-        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir (None: datasets/) if it exists, else "
-        "aps/super_glue on the hub.")),
+        "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py). It is read from "
+        "train.jsonl and val.jsonl in WSC/ of glue_dir (None: datasets/) if that exists, else from the hub.")),
     "start": Key(Index, 0, (
         "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated."),
         heading="Runs"),
@@ -105,7 +102,7 @@ FINETUNE_KEYS = {
         "Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of "
         "this group; or the name of another group with MNLI runs.")),
     "group_name": Key(FileName | None, None, (
-        "Name of these runs in the table of runs and in file names. None: derived from the checkpoint.")),
+        "Name of these runs in the table of runs and in file names. None: that of the checkpoint.")),
     "do_finetune": Key(bool, True, "False: no training; only predict the test files, with finished runs."),
     "th_run": Key(_Runs | _RunsByTask | None, None, (
         "Runs that predict the test sets. None: the best of each task on its dev set. 3, or [0, 3, 4] (an ensemble "
@@ -173,19 +170,18 @@ def complete_finetuning(config):
         if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
             del values["group_name"]
         config = config.unless_given(values)
-    tasks = [_in_folder(task, config.glue_dir) for task in config.tasks]
+    config = config.copy_with({"tasks": [_with_files(task, config.glue_dir) for task in config.tasks]})
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
-    config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model), "th_run": {}})
+    config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
     _check(config)
     return config
 
 
-def _in_folder(entry, glue_dir):
-    """An entry of `tasks`; for a name of another source than GLUE, its dictionary."""
-    source = source_of(entry)
-    return source.of_name(entry, glue_dir) if isinstance(entry, str) and source else entry
+def _with_files(entry, folder):
+    """An entry of `tasks`; for a name of others than GLUE's, its dictionary. folder: as the key glue_dir."""
+    return next((source.of_name(entry, folder) for source in SOURCES if entry in source.names), entry)
 
 
 def check_files(config):
@@ -196,7 +192,8 @@ def check_files(config):
         check_glue_dir(config.glue_dir)
     for task in config.tasks:
         if isinstance(task, dict):
-            source_of(task).check_files(task)
+            [source] = SOURCES
+            source.check_files(task)
     announce_hub(config.pretrained_checkpoint)
 
 

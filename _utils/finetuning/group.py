@@ -2,6 +2,7 @@
 import contextlib
 import gc
 import itertools
+import json
 import shutil
 import time
 from dataclasses import asdict
@@ -10,32 +11,34 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from _utils.files import check_writable, code_key
+from _utils.errors import UserError
+from _utils.files import check_writable, code_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
-from _utils.finetuning.lengths import advice_about_length, length_warnings
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
+    advice_about_length,
     check_settings,
     chosen_runs,
     for_checkpoint,
+    length_warnings,
     print_tables,
     report_run,
-    seed_of,
+    seeds_of,
     settings_of,
-    trainable_tasks,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_path, with_baseline
-from _utils.finetuning.test_files import score_test_files, write_test_files
 from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
 from _utils.tasks.glue import load_task
-from _utils.tasks.rows import EncodedTask, encode_task, special_token_notice, text_notices
+from _utils.tasks.names import SOURCES
+from _utils.tasks.rows import EncodedTask, encode_task, text_notices
 from _utils.tasks.settings import Settings
-from _utils.tasks.sources import source_of
+from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, make_zip, rows_of
 from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.tables import table_key
 from _utils.tasks.task import Task
 from _utils.tasks.wsc import WSC, load_wsc_task
 from _utils.training import choose_device
@@ -47,10 +50,11 @@ def load_tables(c):
         write_synthetic_glue(c.glue_dir)
     tables = {}
     for name, entry in zip(names_of(c.tasks), c.tasks):
-        if source := source_of(entry):
+        if isinstance(entry, dict):
+            [source] = SOURCES
             tables[name] = source.load(entry)
         elif name == WSC.name and c.wsc_trick and c.do_finetune:
-            tables[name] = load_wsc_task(c.glue_dir, c.wsc_dir)
+            tables[name] = load_wsc_task(c.glue_dir)
         else:
             tables[name] = load_task(name, c.glue_dir)
     return tables
@@ -101,10 +105,10 @@ class Group:
 
     def __init__(self, c, hyperparameters, encode):
         self.processes = RunProcesses(c.device)
-        self.device = self.processes.device(choose_device(c.device))
+        self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
         self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
         self.c = c.copy_with({"device": str(self.device)})
-        self.settings, self.data, self.family, self.encode = {}, {}, None, encode
+        self.settings, self.data, self.encode = {}, {}, encode
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
         if c.do_finetune:
             self.load_checkpoint()
@@ -114,13 +118,12 @@ class Group:
             self.tables = load_tables(self.c)
         if c.do_finetune:
             self.choose_settings(hyperparameters)
-        print_tables(self.tables, self.settings, not uses_synthetic_glue(c), self.family)
+        print_tables(self.tables, self.settings)
 
     def load_checkpoint(self):
         """Load the pretrained model, and complete the configuration with its size."""
         c = self.c
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
-        self.family = self.pretrained.model.config.model_type
         self.c = for_checkpoint(c, self.pretrained)
         if c.wsc_trick and WSC.name in c.tasks:
             self.pretrained.discriminator()  # UserError for another network
@@ -129,11 +132,24 @@ class Group:
               f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
 
     def choose_settings(self, hyperparameters):
-        """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""
-        for name in trainable_tasks(self.c, self.tables):
-            task, splits = self.tables[name].task, self.tables[name].splits
+        """Determine {task: settings}, MNLI first if others start from it.
+
+        UserError for a task without its training or dev table; notices about models that cannot be exported.
+        """
+        names, family = names_of(self.c.tasks), self.pretrained.model.config.model_type
+        if self.c.start_from_mnli:
+            names.sort(key=lambda name: name != "mnli")
+        for name in names:
+            task, splits, missing, notices, *_ = self.tables[name]
+            for split in ("train", *task.devs):
+                if split in missing:
+                    raise UserError(f"The task {name} cannot be finetuned: {missing[split]}. Set glue_dir=PATH to a "
+                                    "complete GLUE download, or leave the task out of tasks.")
             values = hyperparameters(task, self.c, len(splits["train"]))
             self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
+            head = task.head.why_not_exported(self.settings[name], family)
+            if head and task.as_data():  # GLUE's models are for the server
+                notices.append(f"export_hf cannot write {head}")
         check_settings(self.c, self.settings, self.pretrained)
 
     def unfinished_runs(self):
@@ -141,7 +157,7 @@ class Group:
 
         All processes wait for the MNLI runs if other tasks start from them.
         """
-        mine = list(self.processes.own(itertools.product(self.settings, range(self.c.start, self.c.end))))
+        mine = list(self.processes.own(itertools.product(self.settings, seeds_of(self.c))))
         for name in self.settings:
             for run in [run for task, run in mine if task == name]:
                 yield from self.unless_finished(name, run)
@@ -152,7 +168,7 @@ class Group:
 
     def unless_finished(self, name, run):
         """Yield the PlannedRun of a run, or report that it is finished."""
-        c, settings, seed = self.c, self.settings[name], seed_of(self.c, run)
+        c, settings, seed = self.c, self.settings[name], seeds_of(self.c)[run]
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
@@ -174,12 +190,8 @@ class Group:
             splits = self.tables[name].splits
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
             texts = task.reading.texts(splits["train"])
-            notices = text_notices(
-                self.data[name].train, settings.max_length, hf_tokenizer, texts[:1000],
-                if_long=advice_about_length(settings, self.pretrained.length, "window_stride" in task.head.keys),
-                if_unknown="Choose a model for their language.")
-            special = special_token_notice(texts, hf_tokenizer)
-            for notice in [*notices, *filter(None, [special])]:
+            advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
+            for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
                 self.processes.report(f"{task.title}: {notice}")
         return self.data[name]
 
@@ -229,3 +241,70 @@ class Group:
         runs = Runs().of(self.c.group_name)
         self.processes.close()
         return Results(summarize(runs), table_of_runs(runs), self.tables, submission)
+
+
+def score_test_files(c, tables, load):
+    """Add scores on the labelled test files of custom tasks to all finished runs, also to those that this command does
+    not train.
+
+    A test file may get labels, or change, after a run: then the scores are computed again, or removed.
+    """
+    for name, data in tables.items():
+        current = table_key(data.splits["test"]) if data.test_task else None
+        for record in Runs().of(c.group_name, name):
+            path, evaluations = record.path, {}
+            key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
+            if record.test_table in (current, key) or record.settings.own_task != data.task.as_data():
+                continue
+            if key:
+                outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
+                scores = data.test_task.of_runs([record]).scores
+                evaluation = scores.evaluate(outputs, data.splits["test"]["label"][:])
+                evaluations = with_baseline({"test": evaluation}, data, record.settings)
+            add_run(record.with_evaluations(evaluations, test_table=key))
+
+
+def write_test_files(c, tables, load, predict_test):
+    """Write the predictions for each test set to test_outputs/<group_name>/, and which runs made each file of the
+    folder to <group_name>.json.
+
+    load, predict_test: those of Finetune_GLUE.ipynb.
+    Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None.
+    """
+    folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
+    for name, runs in chosen_runs(c, Runs()).items():
+        data, task = tables[name], tables[name].task.of_runs(runs)
+        models = [load(record.path, c.device, c.precision) for record in runs]
+        dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
+        for dl_idx, (split, file) in enumerate(task.test_files.items()):
+            if not models or split in data.missing:
+                skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")
+                continue
+            predictions = predict_test(task, models, dl_idx, data=data)
+            task.files.write(folder / file, data.splits[split], predictions)
+            made_by[file] = dev_scores
+    if skipped:
+        print(f"Without predictions: {', '.join(skipped)}")
+    if not made_by:
+        return None
+    print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
+    record = Path(f"{folder}.json")
+    earlier = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    made_by = {file: text for file, text in (earlier | made_by).items() if (folder / file).exists()}
+    write_text_atomically(record, json.dumps(made_by, indent=1) + "\n")
+    return make_submission(c, folder) if SUBMISSION.keys() & made_by.keys() else None
+
+
+def make_submission(c, folder):
+    """The path of the zip for the GLUE server; None if the files of the folder are not a submission, which is printed.
+    """
+    n_rows, of = OFFICIAL_ROWS, ""
+    if uses_synthetic_glue(c):
+        n_rows, of = rows_of(c.glue_dir), " (for synthetic tables)"
+    try:
+        path = make_zip(folder, n_rows, c.majority_for_missing)
+    except UserError as error:  # the scores are still worth reporting
+        print(f"No zip for the GLUE server: {error}")
+        return None
+    print(f"{path} is complete and valid{of}")
+    return path

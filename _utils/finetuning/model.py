@@ -12,11 +12,12 @@ from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import UserError, as_user_error
-from _utils.finetuning.runs import load_finetuned_checkpoint
+from _utils.finetuning.runs import GLUE_FOLDER, finished_run, task_of
+from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
+from _utils.networks.pretrained import with_prefix
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
-from _utils.tasks.registry import task_of
 from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
@@ -83,7 +84,8 @@ def load_finetuned(path, sentence_predictor):
 
     sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
     """
-    checkpoint, run = load_finetuned_checkpoint(path)
+    checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
+    run = finished_run(checkpoint, path)
     weights, settings = checkpoint["model"], replace(run.settings, freeze=False)
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
     model = task_of(run).head.network(untrained, settings, sentence_predictor)
@@ -93,9 +95,7 @@ def load_finetuned(path, sentence_predictor):
 
 def load_encoder(model, run):
     """Load the encoder of a FinishedRun into a predictor, whose head is kept."""
-    weights = load_checkpoint(run.path)["model"]
-    model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
-                                      if name.startswith("base_model.")})
+    model.base_model.load_state_dict(with_prefix(load_checkpoint(run.path)["model"], "base_model."))
 
 
 def to_device(model, device):
@@ -126,12 +126,6 @@ def predict_logits(model, dl, precision):
     in_rows = torch.empty_like(outputs)
     in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
     return in_rows
-
-
-def predict_rows(task, model, rows, settings, device, precision):
-    """The outputs of a Task for encoded rows, on the CPU. settings: of the run; only the batch size is used."""
-    dl = inference_dataloader(rows, settings.bs, device)
-    return task.head.outputs(rows, predict_logits(to_device(model, dl.destination), dl, precision))
 
 
 class FinetunedModel:
@@ -171,13 +165,13 @@ class FinetunedModel:
         """
         reading = self.task.reading
         encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
-        for notice in text_notices(
-                encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows)[:1000],
-                if_long="Finetune with window_stride or, if the pretrained model allows it, with a larger max_length, "
-                        "or shorten the texts.",
-                if_unknown="The model was trained on other texts.", many=.3):
+        advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
+                  "window_stride.")
+        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows), advice):
             print(f"{self.task.title}: {notice}", file=sys.stderr)
-        return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
+        dl = inference_dataloader(encoded, self.settings.bs, self.device)
+        logits = predict_logits(to_device(self.network, self.device), dl, self.precision)
+        return self.task.head.outputs(encoded, logits)
 
 
 def _table_of(texts, task):

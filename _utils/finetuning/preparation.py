@@ -6,15 +6,13 @@ import torch
 
 from _utils.errors import UserError
 from _utils.finetuning.config import check_windows, names_of
-from _utils.finetuning.lengths import default_length
 from _utils.finetuning.results import format_scores, notices_of
-from _utils.finetuning.runs import Runs, run_path
-from _utils.networks.build import check_length
+from _utils.finetuning.runs import Runs, run_path, task_of
+from _utils.networks.build import check_length, has_learned_positions
 from _utils.progress import counted
-from _utils.tasks.registry import task_of
-from _utils.tasks.rows import training_rows, updates_per_epoch
+from _utils.recipes import RECIPES
 from _utils.tasks.settings import Settings
-from _utils.tasks.tables import rows_of_splits, table_key
+from _utils.tasks.tables import table_key
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
 
@@ -30,15 +28,44 @@ class RunProcesses(Processes):
         if self.n > 1 and device is None and torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
-    def device(self, chosen):
-        """The torch.device of this process: `chosen`, which is the current GPU if the configuration names no device."""
-        return chosen
-
     def report(self, line):
         """Print a line of any process, although only the first one of a machine prints otherwise."""
         is_silent = getattr(sys.stdout, "name", None) == os.devnull
         # One write for text and newline, so that the lines of several processes do not mix.
         print(f"{line}\n", end="", file=sys.__stdout__ if is_silent else sys.stdout, flush=True)
+
+
+def default_length(pretrained):
+    """Maximum tokens of a row for a Pretrained.
+
+    Of a checkpoint of pretrain.py, as many as in pretraining. Rotary positions, which have no embeddings to train, also
+    work for longer texts: then at least as many as in the recipe. Of others, all positions, but at most 512.
+    """
+    if not pretrained.run:
+        return min(512, pretrained.length)
+    if has_learned_positions(pretrained.model):
+        return pretrained.length
+    return max(RECIPES[pretrained.size].glue_length, pretrained.run["max_length"])
+
+
+def length_warnings(config, pretrained):
+    """[A warning] if the maximum length is more than the positions that were trained, or []."""
+    if config.max_length <= pretrained.length or not has_learned_positions(pretrained.model):
+        return []
+    return [f"warning: max_length={config.max_length}, but {pretrained.name!r} was made for texts of at most "
+            f"{pretrained.length} tokens, so the embeddings of later positions were not trained. Set "
+            f"max_length={pretrained.length}, for longer texts with window_stride={pretrained.length // 2}."]
+
+
+def advice_about_length(settings, longest, keys):
+    """What to do about texts that are too long.
+
+    settings: of a run.   longest: tokens that the model allows.   keys: settings of the head.
+    """
+    limit = f" (at most {longest})" if longest < 1 << 30 else ""  # some networks have no limit
+    ways = [f"max_length{limit}"] if settings.max_length < longest else []
+    ways += ["window_stride"] if "window_stride" in keys else []
+    return f"Set {' or '.join(ways)}, or shorten the texts." if ways else "Shorten the texts."
 
 
 def for_checkpoint(config, pretrained):
@@ -52,27 +79,13 @@ def for_checkpoint(config, pretrained):
     return config
 
 
-def seed_of(c, run):
-    """The seed of a run number."""
-    return c.seeds[run] if c.seeds else run
-
-
-def trainable_tasks(c, tables):
-    """Names of the tasks that can be finetuned, MNLI first if others start from it. UserError if no task is left.
-
-    tables: {task: TaskData}.
-    """
-    names = [name for name in names_of(c.tasks) if not missing_tables(tables[name])]
-    if not names:
-        name = names_of(c.tasks)[0]
-        raise UserError(f"Tables are missing for each of the tasks {', '.join(names_of(c.tasks))} "
-                        f"({'; '.join(missing_tables(tables[name]))}). Set glue_dir=PATH to a complete GLUE download.")
-    return sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names
+def seeds_of(c):
+    """{run to train: its seed}."""
+    return {run: c.seeds[run] if c.seeds else run for run in range(c.start, c.end)}
 
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
                        "schedule", "original_lr_layer_decays", "freeze", "keep")
-FEW_UPDATES = 100  # of a run, below which a warning is printed
 STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
 
 
@@ -96,41 +109,22 @@ def settings_of(task, splits, values, c, pretrained):
     )
 
 
-def missing_tables(data):
-    """Messages about files of a TaskData without which the task cannot be finetuned."""
-    return [message for split, message in data.missing.items() if split not in data.task.test_files]
+def print_tables(tables, settings_by_task=None):
+    """Print for each task the rows of its tables, the epochs of a run, and below them notices.
 
-
-def print_tables(tables, settings_by_task=(), official=True, family=None):
-    """Print for each task the rows of its tables, the updates of a run, and below them notices.
-
-    tables: {task: TaskData}.   settings_by_task: {task: settings} of the tasks to finetune.   official: as in
-    `rows_of_splits`.
-    family: of the encoder, to say what export_hf will refuse; None: nothing.
+    tables: {task: TaskData}.   settings_by_task: {task: settings} of the tasks to finetune.
     """
     for name, data in tables.items():
-        text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
-        if name in settings_by_task:
-            text += f"; {text_of_updates(data, settings_by_task[name])}"
-            # GLUE's models are for the server.
-            if data.task.as_data() and (head := data.task.head.why_not_exported(settings_by_task[name], family)):
-                text += f"; export_hf cannot write {head}"
-        elif settings_by_task and missing_tables(data):
-            text += "; not finetuned"
-        print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
-
-
-def text_of_updates(data, settings):
-    """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
-    n_orders, orders = (2, "of both orders ") if settings.double_unordered else (1, "")
-    n_rows = len(training_rows(data.splits["train"], settings.rows))
-    n = settings.epochs * updates_per_epoch(n_orders * n_rows, settings.bs)
-    text = f"{counted(settings.epochs, 'epoch')} {orders}with batch size {settings.bs} = {n:,} updates per run"
-    if settings.window_stride:  # texts are not yet divided
-        text += ", and more if texts are divided into windows"
-    elif n < FEW_UPDATES:
-        text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
-    return text
+        official, parts = data.task.official_rows, []
+        for split, rows in data.splits.items():
+            parts.append(f"{split} {len(rows):,}")
+            if len(rows) < official.get(split, 0):
+                parts[-1] += f" of {official[split]:,}"
+        text = ", ".join(parts)
+        if settings_by_task:
+            settings = settings_by_task[name]
+            text += f"; {counted(settings.epochs, 'epoch')} with batch size {settings.bs}"
+        print(f"{data.task.title:6} {text}", *data.missing.values(), *data.notices, sep="\n       ")
 
 
 def check_settings(c, settings_by_task, pretrained):
@@ -140,20 +134,19 @@ def check_settings(c, settings_by_task, pretrained):
     """
     runs = Runs()
     for name, settings in settings_by_task.items():
-        # also of runs that this command does not train
-        seeds = {record.run: record.seed for record in runs.of(c.group_name, name)}
-        for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
+        finished = {record.run: record.seed for record in runs.of(c.group_name, name)}
+        for run, seed in (finished | seeds_of(c)).items():
             runs.finished(c.group_name, name, run, seed, settings)
         group = settings.start_from_mnli
         if group and not (group == c.group_name and "mnli" in settings_by_task):
             runs.best_mnli(group, pretrained)
-    chosen_runs(c, runs, settings_by_task)
+    chosen_runs(c, runs, planned=seeds_of(c))
 
 
 def chosen_runs(c, runs, planned=()):
     """{task: records of the runs that predict its test sets}: those in th_run, or the best one; [] without a run.
 
-    planned: tasks whose runs start, ..., end - 1 will be trained; their records are None.
+    planned: numbers of runs that will be trained; their records are None.
     Raises UserError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a
     run.
     """
@@ -161,8 +154,7 @@ def chosen_runs(c, runs, planned=()):
     for name in names_of(c.tasks):
         of_task = runs.of(c.group_name, name)
         finished = sorted(of_task.with_checkpoints(), key=lambda run: run.rank, reverse=True)
-        known = dict.fromkeys(range(c.start, c.end) if name in planned else ())
-        known |= {record.run: record for record in finished}
+        known = {**dict.fromkeys(planned), **{record.run: record for record in finished}}
         of_all = c.th_run if of_task or known else ()  # a list is for the tasks that have runs
         wanted = c.th_run.get(name, ()) if isinstance(c.th_run, dict) else of_all
         if missing := [run for run in wanted if run not in known]:

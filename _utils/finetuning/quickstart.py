@@ -1,20 +1,23 @@
 """Finetuning's quickstart: three networks on the same tables of real sentences, and a check of GLUE's files."""
 import contextlib
 import json
+import random
 from pathlib import Path
 
 import pandas as pd
 import torch
 from transformers import AutoModel
 
+from _utils.files import write_text_atomically
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import RunProcesses
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
-from _utils.finetuning.sentence_tables import write_sentence_tables
 from _utils.networks import load_pretrained, load_with_head
 from _utils.plots import plot_quickstart, save_plot
+from _utils.progress import counted
 from _utils.text import load_documents
+from _utils.text.damage import is_long, plain_words, put_in_foreign_word, swap_neighbours
 from _utils.training.damaged_text import sentence_probabilities
 
 SHIPPED = Path(__file__).parents[2] / "benchmarks/results/mini/model/discriminator"
@@ -44,9 +47,8 @@ def quickstart(c, run):
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
-    runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
-    rows = f"at most {ROWS['n_train']} training rows"
-    print(f"\nMacro F1 in percent ({runs}; {rows})")
+    runs = f"mean of {counted(c.end - c.start, 'run')}; at most {ROWS['n_train']} training rows"
+    print(f"\nMacro F1 in percent ({runs})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     if processes.is_main:
@@ -124,3 +126,61 @@ def first_sentences(checkpoint, n=3):
              and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words)]
     return [sentence_probabilities(loaded.network, loaded.hf_tokenizer, [*words, "."],
                                    [*(tag == "WRONG" for tag in tags), False]) for words, tags in short[:n]]
+
+
+def swapped_words(words, rng, others):
+    """(words, tags) with two neighbouring words swapped, whose tag is WRONG; None for a sentence without such words."""
+    return _with_tags(words, swap_neighbours(words, rng))
+
+
+def foreign_word(words, rng, others):
+    """(words, tags) with one word of another sentence, whose tag is WRONG; None for a sentence without a long word."""
+    return _with_tags(words, put_in_foreign_word(words, others, rng))
+
+
+def commas(words, rng, others):
+    """(words without commas, tag of each: COMMA if one followed it); None for a sentence without a comma."""
+    if not any(word.endswith(",") for word in words):
+        return None
+    return [word.rstrip(",") for word in words], ["COMMA" if word.endswith(",") else "NONE" for word in words]
+
+
+def _with_tags(words, damaged):
+    return damaged and (damaged, ["NONE" if now == was else "WRONG" for now, was in zip(damaged, words)])
+
+
+# Functions (words, rng, long words of other sentences) -> row, or None.
+ROW_MAKERS = swapped_words, foreign_word, commas
+
+
+def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
+    """Write the tables, real sentences with a mistake, or with something to restore, and return the dictionaries of the
+    custom tasks. Training and dev rows are from different documents.
+
+    documents: strings with one sentence per line.   n_train, n_dev: rows of each table, at most.
+    """
+    documents = [[*filter(None, map(plain_words, document.split("\n")))] for document in documents]
+    dev = documents[2::3]
+    train = [document for i, document in enumerate(documents) if i % 3 < 2]
+    parts = {"train": (sum(train, []), n_train), "dev": (sum(dev, []), n_dev)}
+    tasks = []
+    for make in ROW_MAKERS:
+        task = {"name": make.__name__, "metrics": "macro_f1"}
+        for split, (sentences, n) in parts.items():
+            task[split] = str(Path(folder, f"{make.__name__}_{split}.txt"))
+            rows = _rows(make, sentences, n, random.Random(f"{make.__name__} {split}"))
+            write_text_atomically(Path(task[split]), _conll(rows))
+        tasks.append(task)
+    return tasks
+
+
+def _rows(make, sentences, n, rng):
+    """The first n rows of the sentences in random order."""
+    others = [word for words in sentences for word in words if is_long(word)]
+    rows = (make(words, rng, others) for words in rng.sample(sentences, len(sentences)))
+    return [row for row, _ in zip(filter(None, rows), range(n))]
+
+
+def _conll(rows):
+    """A word and its tag per line, an empty line after each sentence."""
+    return "\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*row)) for row in rows)

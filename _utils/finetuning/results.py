@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 
 from _utils.errors import UserError
-from _utils.finetuning.runs import GLUE_FOLDER, Runs
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, task_of
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS, TASKS
-from _utils.tasks.registry import task_of
+from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
 def headline_scores(record, kind="scores"):
-    """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's.
+    """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's, which
+    electra_pytorch reports.
 
     kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
     """
@@ -61,16 +61,6 @@ def format_scores(record):
 def notices_of(record):
     """The texts of the warnings about the predictions of a run."""
     return [f"{split}: {text}" for split, text in record.notices.items() if text]
-
-
-def notices_of_runs(runs):
-    """Warnings about the predictions of runs, in a line for all runs of a task with the same one."""
-    numbers_by_notice = {}
-    for record in runs:
-        for notice in notices_of(record):
-            numbers_by_notice.setdefault((task_of(record).title, notice), []).append(str(record.run))
-    return [f"warning: {title}, run{'s' * (len(numbers) > 1)} {', '.join(numbers)}, {notice}"
-            for (title, notice), numbers in numbers_by_notice.items()]
 
 
 def _in_line(numbers):
@@ -166,38 +156,14 @@ def compare_with_published(runs):
     return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
 
 
-def compare_checkpoints(runs, groups):
-    """Series in percent: the mean of each group's best runs over the tasks that all groups have; its name lists them.
-
-    Custom tasks count only if the groups have no task of GLUE's mean in common. UserError if they have none in common
-    either.
-    For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
-    (facts.md#published-results).
-    """
-    common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
-    custom = dict.fromkeys(task_of(record).title for record in runs if record.task not in TASKS)
-    for titles in (AVERAGED_TITLES, custom):
-        if shared := [title for title in titles if title in common.index]:
-            return common.loc[shared].mean().rename(f"best runs, mean of {', '.join(shared)}")
-    tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
-    raise UserError(f"The groups have no task in common (WNLI does not count): {'; '.join(tasks)}. Finetune one task "
-                    "in all of them.")
-
-
-def class_tables(record):
-    """Texts about the classes of a run on its dev set: precision, recall and F1 in percent, and the confusion matrix if
-    it is small.
-    """
-    split, texts = task_of(record).devs[0], []
-    if classes := record.classes.get(split):
-        table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
-        texts += ["", f"{task_of(record).title}, run {record.run} (the best), by class on the dev set",
-                  as_text(table.astype({"rows": int}))]
-    matrix, labels = record.confusion.get(split), task_of(record).labels
-    if matrix and len(labels) <= 12:
-        texts += ["Rows with each label (lines) by prediction (columns)",
-                  pd.DataFrame(matrix, labels, labels).to_string()]
-    return texts
+def class_table(record):
+    """Lines about the classes of a run on its dev set: precision, recall and F1 in percent; [] if it has none."""
+    classes = record.classes.get(task_of(record).devs[0])
+    if not classes:
+        return []
+    table = pd.DataFrame(classes, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
+    return ["", f"{task_of(record).title}, run {record.run} (the best), by class on the dev set",
+            as_text(table.astype({"rows": int}))]
 
 
 def as_text(table):
@@ -215,16 +181,14 @@ def report(runs):
     parts = [f"Scores of {runs[0].group} in percent ({metrics})", as_text(summarize(runs))]
     if best:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(record.path.name for record in best)}"]
-    strides = {task_of(record).title: record.settings.window_stride for record in runs}
-    if windows := [f"{title} (every {stride} tokens)" for title, stride in strides.items() if stride]:
-        parts.append(f"Texts that are too long are predicted as the mean of windows: {', '.join(windows)}")
     parts += [f"{record.task}, run {record.run} (the best): {remark}" for record in best
               for remark in dict.fromkeys(record.remarks.values())]
-    parts += notices_of_runs(runs)
-    parts += [text for record in best for text in class_tables(record)]
-    if synthetic := synthetic_titles(runs):
-        parts += [f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "
-                  f"GLUE."]
+    parts += [f"warning: {task_of(record).title}, run {record.run}, {notice}"
+              for record in runs for notice in notices_of(record)]
+    parts += [text for record in best for text in class_table(record)]
+    if synthetic := dict.fromkeys(task_of(record).title for record in runs if record.synthetic):
+        parts.append(f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "
+                     "GLUE.")
     if published_titles(real):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real))]
     return "\n".join(parts)
@@ -235,46 +199,46 @@ def best_runs(runs):
     return [*filter(None, (Runs(rows).best() for _, rows in itertools.groupby(runs, key=attrgetter("task"))))]
 
 
-def synthetic_titles(runs):
-    """The tasks with runs on the quickstart's tables."""
-    return list(dict.fromkeys(task_of(record).title for record in runs if record.synthetic))
-
-
 def without_synthetic(runs):
     """The runs on tables other than the quickstart's."""
     return Runs(record for record in runs if not record.synthetic)
 
 
 def report_checkpoints(runs, groups):
-    """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
-    averages = compare_checkpoints(runs, groups)
-    of_groups = [record for record in runs if record.group in groups]
+    """The comparison of several groups as text: the mean in percent of the best runs of each over the tasks of GLUE,
+    without WNLI, that all groups have. UserError if there are none.
+
+    For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
+    (facts.md#published-results), which is printed, too, if it covers the same tasks.
+    """
+    common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
+    shared = [title for title in AVERAGED_TITLES if title in common.index]
+    if not shared:
+        tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
+        raise UserError(f"The groups have no task of GLUE in common (WNLI does not count): {'; '.join(tasks)}. "
+                        "Finetune one task in all of them.")
+    averages, of_groups = common.loc[shared].mean(), [record for record in runs if record.group in groups]
     weights = {record.settings.pretrained_weights for record in of_groups}
-    parts = [averages.name, as_text(averages),
+    parts = [f"best runs, mean of {', '.join(shared)}", as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
-    if averages.name.endswith(", ".join(AVERAGED_TITLES)) and published_titles(of_groups) == AVERAGED_TITLES:
+    if shared == AVERAGED_TITLES == published_titles(of_groups):
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
-
-
-def plot_group(runs):
-    """Scores of a group's runs by task, with the majority baseline and, of tables that are not synthetic,
-    ELECTRA-Small's.
-    """
-    published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)", published_titles(without_synthetic(runs))]
-    return plot_scores(
-        {runs[0].group: scores_by_task(runs)}, published.to_dict(), summarize(runs)["baseline"].dropna().to_dict()
-    )
 
 
 def save_result_plots(runs):
     """Write scores.png, losses.png, and runs.csv, a table of all runs, to checkpoints/glue/<group_name>/.
 
+    scores.png also has the majority baseline and, of tables that are not synthetic, ELECTRA-Small's scores.
+
     And confusion_<task>.png of the best run of each custom task that is a classification.
     """
     folder = GLUE_FOLDER / runs[0].group
-    save_plot(plot_group(runs), folder / "scores.png")
+    published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)", published_titles(without_synthetic(runs))]
+    majority = summarize(runs)["baseline"].dropna()
+    scores = plot_scores({runs[0].group: scores_by_task(runs)}, published.to_dict(), majority.to_dict())
+    save_plot(scores, folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     for record in best_runs(runs):

@@ -14,20 +14,16 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from _utils.errors import UserError
-from _utils.names import find_checkpoint
-from _utils.runs.checkpoints import FORMAT, check_format, has_keys, load_checkpoint
+from _utils.errors import UserError, as_user_error
+from _utils.runs.checkpoints import FORMAT, check_format, has_keys
 from _utils.tasks.glue import TASKS
-from _utils.tasks.registry import task_of
+from _utils.tasks.names import SOURCES
 from _utils.tasks.settings import Settings
+from _utils.tasks.wsc import WSC
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}  # of a finetuned checkpoint
-# Texts about a setting that differs, and about those that are keys of tables.
-_DIFFERENCE = "{key}={stored!r:.200}, not {wanted!r:.200}"
-_OTHER_ROWS = {key: f"other {rows} rows ({{stored}}; now {{wanted}}), because a file, or the share in 'dev', changed"
-               for key, rows in (("training_table", "training"), ("dev_table", "dev"))}
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -88,11 +84,20 @@ class FinishedRun:
         return replace(self, **values)
 
 
-def parsed(content):
-    """The FinishedRun of a value from a file; None if it is not the record of a run."""
-    with suppress(ValueError):
-        run = TypeAdapter(FinishedRun).validate_python(content)
-        return run if run.scores else None
+def task_of(record):
+    """The Task of a FinishedRun, with what the run determined; ValueError if it names or describes no task.
+
+    The record may come from a stranger.
+    """
+    settings, name = record.settings, record.task
+    if (data := settings.own_task) is None:
+        task = WSC if settings.wsc_trick else TASKS.get(name)
+    else:
+        [source] = SOURCES
+        task = source.task_of(data)
+    if task is None or task.name != name:
+        raise ValueError(f"unknown task {name!r:.40}")
+    return task.of_runs([record])
 
 
 def has_known_task(run):
@@ -100,6 +105,20 @@ def has_known_task(run):
     with suppress(ValueError):
         return bool(task_of(run))
     return False
+
+
+def record_in(content, what, advice):
+    """The FinishedRun of a value from a file. UserError if it is not a run by this version.
+
+    what, advice: the beginning and the end of the message.
+    """
+    if has_keys(content, {"settings": dict}):
+        check_format(content, what, advice)
+    with as_user_error(f"{what} is not a finished run of finetune.py ({{error}}). {advice}", ValueError):
+        run = TypeAdapter(FinishedRun).validate_python(content)
+        if not run.scores:
+            raise ValueError("no scores")
+    return run
 
 
 def percent(scores):
@@ -119,7 +138,7 @@ class Runs(list):
     """
 
     def __init__(self, records=None, path=SCORES):
-        super().__init__(_read(path) if records is None else records)
+        super().__init__(read_records(path) if records is None else records)
 
     def of(self, group, task=None):
         """Those of a group, or of one of its tasks: GLUE's tasks in their order, then custom tasks in that of their
@@ -163,7 +182,7 @@ class Runs(list):
                         "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
 
 
-def _read(path):
+def read_records(path):
     """The latest record of each run.
 
     A truncated line is skipped: a killed process leaves one, and its run is not finished. So is a run of an unknown
@@ -174,15 +193,12 @@ def _read(path):
         content = None
         with suppress(ValueError):
             content = json.loads(line)
-        if isinstance(content, dict) and {"group", "task", "run", "settings"} <= content.keys():
-            check_format(content, f"{path}, line {number},", "Move the file to another folder.")
-        run = parsed(content)
-        if run and has_known_task(run):
-            latest[run.group, run.task, run.run] = run
-        elif run:
-            _warn(f"Warning: skipped {path}, line {number}: this version does not know the task {run.task!r:.60}.")
-        elif content is not None or line[:1] not in ("", "{"):
-            raise UserError(f"{path}, line {number} is not a record of a run. Delete that line.")
+        if content is not None or line[:1] not in ("", "{"):
+            run = record_in(content, f"{path}, line {number}", "Delete that line, or move the file.")
+            if has_known_task(run):
+                latest[run.group, run.task, run.run] = run
+            else:
+                _warn(f"Warning: skipped {path}, line {number}: this version does not know the task {run.task!r:.60}.")
     return latest.values()
 
 
@@ -220,7 +236,7 @@ def run_path(group, task, run):
 def _differences(run, group, seed, settings):
     """[text about each value that differs] between a FinishedRun and a wanted run of its task and number."""
     stored, wanted = _values(run.group, run.seed, run.settings), _values(group, seed, settings)
-    return [_OTHER_ROWS.get(key, _DIFFERENCE).format(key=key, stored=stored.get(key), wanted=wanted.get(key))
+    return [f"{key}={stored.get(key)!r:.200}, not {wanted.get(key)!r:.200}"
             for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
 
 
@@ -234,24 +250,10 @@ def _values(group, seed, settings):
     return {**own_task, **values, "group": group, "seed": seed}
 
 
-def load_finetuned_checkpoint(path):
-    """(dictionary, FinishedRun) of a checkpoint that finetune.py wrote, given by its path or its name in
-    checkpoints/glue.
-
-    UserError for a missing file or another kind of checkpoint.
-    """
-    checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
-    return checkpoint, finished_run(checkpoint, path)
-
-
 def finished_run(checkpoint, path):
     """The FinishedRun of the content of the file `path`. UserError if it is not a checkpoint that finetune.py wrote."""
-    run = None
-    if has_keys(checkpoint, FINETUNING_KEYS):
-        if "settings" in checkpoint["run"]:
-            check_format(checkpoint["run"], repr(str(path)))
-        run = parsed(checkpoint["run"])
-    if run is None or not has_known_task(run):
-        raise UserError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
-                        f"checkpoints/glue/*.pth.")
+    content = checkpoint["run"] if has_keys(checkpoint, FINETUNING_KEYS) else None
+    run = record_in(content, repr(str(path)), "Pass one of checkpoints/glue/*.pth.")
+    with as_user_error(f"{str(path)!r} cannot be used: {{error}}. Pass one of checkpoints/glue/*.pth.", ValueError):
+        task_of(run)
     return run

@@ -17,8 +17,9 @@ from sklearn import metrics as scikit
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
+from _utils.files import write_text_atomically
 from _utils.tasks.predictor import copy_output_layer, head_options
-from _utils.tasks.tables import as_label, shortened, write_rows
+from _utils.tasks.tables import as_label, shortened, text_of_predictions
 from _utils.text.exported_tokenizer import exported_tokenizer
 
 
@@ -192,7 +193,7 @@ class Files(Part):
 
         rows: Dataset of the test set.   decisions: from `Scores.decide`.
         """
-        write_rows(path, self.written(decisions))
+        write_text_atomically(path, text_of_predictions(self.written(decisions)))
 
     @property
     def accepted(self):

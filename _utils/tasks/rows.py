@@ -47,14 +47,10 @@ class EncodedRows:
         self.starts = np.cumsum(self.lengths) - self.lengths
         self.flat = {name: np.asarray(values) for name, values in zip(self.padding, flat) if values}
         self.labels = torch.tensor(labels)
+        self.n_examples = len(self.n_windows)  # as results count them: both orders of a pair, but not the windows
 
     def __len__(self):
         return len(self.lengths)
-
-    @property
-    def n_examples(self):
-        """Training examples, as results count them: both orders of a pair, but not the windows of a text."""
-        return len(self.n_windows)
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of
@@ -127,55 +123,36 @@ def encode_task(task, splits, settings, hf_tokenizer, encode):
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
-def length_notice(rows, max_length, advice):
-    """What happened to texts in EncodedRows of more than max_length tokens, or None; a warning if they lose a part."""
-    n_long, n_texts = sum(length > max_length for length in rows.full_lengths), len(rows.full_lengths)
-    if not n_long:
-        return None
-    which = f"{n_long:,} of {n_texts:,} texts are longer than max_length={max_length} tokens and"
-    if len(rows) > n_texts:
-        return f"{which} are divided into {len(rows) - n_texts + n_long:,} windows."
-    return f"warning: {which} lose their ends; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
+def text_notices(rows, max_length, hf_tokenizer, texts, advice):
+    """Yield notices about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
+    are not in the vocabulary, or special tokens, which are plain text.
 
-
-def unknown_notice(rows, hf_tokenizer, texts, advice, many):
-    """A warning about EncodedRows of whose tokens more than the share `many` are not in the vocabulary, or None.
-
-    texts: some of their texts, for examples.
+    advice: about texts that lose their ends.
     """
+    n_long, n_texts = sum(length > max_length for length in rows.full_lengths), len(rows.full_lengths)
+    which = f"{n_long:,} of {n_texts:,} texts are longer than max_length={max_length} tokens and"
+    if len(rows) > n_texts and n_long:
+        yield f"{which} are divided into {len(rows) - n_texts + n_long:,} windows."
+    elif n_long:
+        yield f"warning: {which} lose their ends; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
     ids = rows.flat["inp_ids"]
     ids = ids[~np.isin(ids, [hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id])]
-    unknown = (ids == hf_tokenizer.unk_token_id).mean() if len(ids) else 0
-    if unknown <= many:
-        return None
-    return (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
-            f"{unknown_words(hf_tokenizer, texts)}. {advice}")
-
-
-def special_token_notice(texts, hf_tokenizer):
-    """A warning about texts that contain "[SEP]" and the like, which are plain text; or None."""
-    counts = special_tokens_in(hf_tokenizer, texts)
-    if not counts:
-        return None
-    [(most_common, _)] = counts.most_common(1)
-    return (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "
-            "which are read as plain text. If they separate two texts, put these into two columns.")
-
-
-def text_notices(rows, max_length, hf_tokenizer, texts, if_long, if_unknown, many=MANY_UNKNOWN):
-    """Notices about the texts in EncodedRows. if_long, if_unknown: advice.   texts, many: as for `unknown_notice`."""
-    return [*filter(None, (length_notice(rows, max_length, if_long),
-                           unknown_notice(rows, hf_tokenizer, texts, if_unknown, many)))]
-
-
-def updates_per_epoch(n_rows, bs, limit=None):
-    """Updates of an epoch with n_rows training rows, of which at most `limit` are used, in batches of bs."""
-    return -(-min(n_rows, limit or n_rows) // bs)
+    unknown = (ids == hf_tokenizer.unk_token_id).sum() / max(1, len(ids))
+    if unknown > MANY_UNKNOWN:
+        yield (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
+               f"{unknown_words(hf_tokenizer, texts[:1000])}. Choose a model for their language.")
+    if counts := special_tokens_in(hf_tokenizer, texts):
+        [(most_common, _)] = counts.most_common(1)
+        yield (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "
+               "which are read as plain text. If they separate two texts, put these into two columns.")
 
 
 def default_epochs(task, n_rows, bs, limit=None):
-    """Epochs of a run, at least those of `task.min_updates`; arguments as for `updates_per_epoch`."""
-    return max(task.epochs, -(-task.min_updates // updates_per_epoch(n_rows, bs, limit)))
+    """Epochs of a run with n_rows training rows, of which at most `limit` are used, in batches of bs; at least those of
+    `task.min_updates`.
+    """
+    updates_per_epoch = -(-min(n_rows, limit or n_rows) // bs)
+    return max(task.epochs, -(-task.min_updates // updates_per_epoch))
 
 
 class PaddedBatchDL(SortedDL):

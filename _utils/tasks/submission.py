@@ -1,20 +1,16 @@
 """Checks and zips the files of a submission to the GLUE server. Command: `python -m _utils glue_submission`."""
-import json
 import zipfile
 from pathlib import Path
 
-import xxhash
-
 from _utils.errors import UserError, as_user_error
-from _utils.files import write_atomically, write_text_atomically
+from _utils.files import write_atomically
 from _utils.names import check_file
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.names import GLUE_TEST_FILES
-from _utils.tasks.tables import write_rows
+from _utils.tasks.tables import text_of_predictions
 
 SUBMISSION = {file: (TASKS[name], split) for name, files in GLUE_TEST_FILES.items() for split, file in files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
-MAJORITY = "majority baseline"  # who made a file that no model predicted
 
 
 def check_tsv(name, content, rows):
@@ -37,25 +33,9 @@ def check_tsv(name, content, rows):
                         "glue_submission FILE GLUE_DIR` counts the rows of other tables.")
 
 
-def check_submission(path, rows):
-    """Check that a zip or a folder holds the eleven files, each valid; returns {file: number of lines with the header}.
-
-    rows: {file: expected rows}.   Raises UserError with the first problem.
-    """
-    content = _read(Path(path))
-    if unknown := sorted(content.keys() - SUBMISSION.keys()):
-        raise UserError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it "
-                        "(the zip must be flat, without folders).")
-    if missing := sorted(SUBMISSION.keys() - content.keys()):
-        raise UserError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these "
-                        "tasks in this group, with their test files, or set majority_for_missing=True.")
-    for name in sorted(content):
-        check_tsv(name, content[name], rows[name])
-    return {name: len(content[name].splitlines()) for name in sorted(content)}
-
-
-def _read(path):
+def read_submission(path):
     """{file: bytes} of a zip, in which unknown files are not read, or of a folder, in which they are ignored."""
+    path = Path(path)
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in SUBMISSION if (path / name).is_file()}
     check_file(path, "Pass a zip or a folder in test_outputs/.")
@@ -64,75 +44,47 @@ def _read(path):
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
 
 
-def make_zip(folder, rows):
+def check_submission(path, content, rows):
+    """Check that the zip or folder `path` holds the eleven files, each valid. Raises UserError with the first problem.
+
+    content: from `read_submission`.   rows: {file: expected rows}.
+    """
+    if unknown := sorted(content.keys() - SUBMISSION.keys()):
+        raise UserError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it "
+                        "(the zip must be flat, without folders).")
+    if missing := sorted(SUBMISSION.keys() - content.keys()):
+        raise UserError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these "
+                        "tasks in this group, with their test files, or set majority_for_missing=True.")
+    for name in sorted(content):
+        check_tsv(name, content[name], rows[name])
+
+
+def make_zip(folder, rows, majority_for_missing=False):
     """Zip the files of a submission to <folder>.zip and return its path.
 
-    Raises UserError as `check_submission` does, and leaves no zip, if the folder is not a valid submission.
+    majority_for_missing: fill in missing files, only in the zip, with the majority label in all rows.
+    Raises UserError as `check_submission` does, and leaves no zip, if the files are not a valid submission.
     """
-    target = Path(f"{folder}.zip")
+    target, content = Path(f"{folder}.zip"), read_submission(folder)
     target.unlink(missing_ok=True)  # an outdated zip would look like the new one
-    check_submission(folder, rows)
+    missing = sorted(SUBMISSION.keys() - content.keys())
+    if majority_for_missing and missing:
+        content |= {name: majority_baseline(name, rows[name]) for name in missing}
+        print(f"With the majority label in every row: {', '.join(missing)}")
+    check_submission(folder, content, rows)
 
     def write(file):
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in sorted(SUBMISSION):
-                archive.write(Path(folder, name), name)
+            for name in sorted(content):
+                archive.writestr(name, content[name])
     write_atomically(target, write)
     return target
 
 
-def read_record(folder):
-    """{file: what made it} of the files of a folder that are the same as in the record beside it."""
-    record = Path(f"{folder}.json")
-    entries = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    return {name: entry["made_by"] for name, entry in entries.items()
-            if (folder / name).is_file() and entry["xxh3"] == _checksum(folder / name)}
-
-
-def _checksum(path):
-    return xxhash.xxh3_64_hexdigest(path.read_bytes())
-
-
-def complete_submission(folder, made_by, majority_for_missing, rows):
-    """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
-
-    Majority baselines of an earlier command are deleted first: a model may have replaced them, or they are unwanted.
-    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets.
-    Returns the path of the zip, or None if there is none.
-    """
-    known = read_record(folder) | made_by
-    for name in [name for name, text in known.items() if text.startswith(MAJORITY)]:
-        (folder / name).unlink()
-    files = [path.name for path in filter(Path.is_file, folder.glob("*"))]
-    made_by = {name: known.get(name, "not written by finetune.py") for name in files}
-    if majority_for_missing:
-        made_by |= write_majorities(folder, rows)
-    record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
-    if record or known:
-        write_text_atomically(Path(f"{folder}.json"), json.dumps(record, indent=1) + "\n")
-    if not SUBMISSION.keys() & (known | record).keys():  # only custom tasks
-        return None
-    try:
-        path = make_zip(folder, rows)
-    except UserError as error:  # the scores are still worth reporting
-        print(f"No zip for the GLUE server: {error}")
-        return None
-    tables = "" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"
-    print(f"{path} is complete and valid{tables}")
-    return path
-
-
-def write_majorities(folder, rows):
-    """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
-    made_by = {}
-    for name in sorted(SUBMISSION.keys() - {path.name for path in folder.glob("*")}):
-        task, _ = SUBMISSION[name]
-        [prediction] = task.files.written([task.majority])
-        write_rows(folder / name, [prediction] * rows[name])
-        made_by[name] = f"{MAJORITY}: {prediction} in every row"
-    if made_by:
-        print(f"With the majority label in every row: {', '.join(made_by)}")
-    return made_by
+def majority_baseline(name, n):
+    """The bytes of a file of n rows with the majority label of the training set (STS-B: the mean score)."""
+    task, _ = SUBMISSION[name]
+    return text_of_predictions(task.files.written([task.majority]) * n).encode()
 
 
 def rows_of(glue_dir):

@@ -7,7 +7,8 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import UserError
-from _utils.files import read_text, write_text_atomically
+from _utils.files import read_text
+from _utils.progress import counted
 
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 
@@ -78,7 +79,8 @@ def table_of_cells(path, cells, names=()):
     if not names and len(cells):
         names, cells = list(cells.iloc[0].dropna()), cells.iloc[1:]
     n_cells = cells.notna().sum(axis=1)
-    problems = {place: f"{n} columns instead of {len(names)}" for place, n in n_cells[n_cells != len(names)].items()}
+    wrong = n_cells[n_cells != len(names)]
+    problems = {place: f"{counted(n, 'column')} instead of {len(names)}" for place, n in wrong.items()}
     return Table(path, cells.reindex(columns=range(len(names))).set_axis(names, axis=1).fillna(""), problems)
 
 
@@ -88,7 +90,7 @@ def check_columns(table, required, advice):
     advice: the end of the message about a missing column.
     """
     if table.rows.empty:
-        raise UserError(f"{table.source} has no rows. Correct the path, or write the file again.")
+        raise UserError(f"{table.source} has no rows. Add some, or correct the path.")
     columns = list(table.rows)
     for name in required:
         if name not in columns:
@@ -97,13 +99,12 @@ def check_columns(table, required, advice):
             raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
 
 
-def write_rows(path, predictions):
-    """Write `index TAB prediction` with a header, as the GLUE server expects it.
+def text_of_predictions(predictions):
+    """`index TAB prediction` with a header, as the GLUE server expects it.
 
     predictions: a string for each row of the test file, in its order; the index counts the rows from 0.
     """
-    table = pd.Series(predictions, name="prediction", dtype=object)
-    write_text_atomically(path, table.to_csv(sep="\t", index_label="index"))
+    return pd.Series(predictions, name="prediction", dtype=object).to_csv(sep="\t", index_label="index")
 
 
 # Datasets
@@ -131,12 +132,12 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file", 
     if "label" not in rows:
         rows["label"] = [reading.unlabelled] * len(rows)
     bad = [place for place in rows.index if place in problems]
-    if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
-        raise UserError(f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))}). {advice}: at "
-                        "most 1% of the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
-        shown = "; ".join(f"{table.source}, {place}: {problems[place]}" for place in bad[:5])
-        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {shown}{' ...' if len(bad) > 5 else ''}")
+        found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))})"
+        if is_test(split) or len(bad) > MAX_BAD_ROWS * len(rows):
+            raise UserError(f"{found}. {advice}: at most 1% of the rows of a training or dev set may be malformed, and "
+                            "no row of a test set.")
+        notices.append(f"skipped rows: {found}")
     features = datasets.Features({name: contents[name].feature for name in {**columns, "label": None}})
     return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)
 
@@ -154,13 +155,3 @@ def table_key(rows):
     """Number of rows and content hash of a Dataset; stored with each run to detect other tables."""
     columns = [rows[name][:] for name in sorted(rows.column_names)]
     return f"{len(rows):,} rows, {xxhash.xxh3_64(repr(columns).encode()).hexdigest()[:8]}"
-
-
-def rows_of_splits(data, official=True):
-    """The rows of each split of a TaskData as text. official: an incomplete table reads '10,471 of 392,702'."""
-    expected, parts = data.task.official_rows if official else {}, []
-    for split, rows in data.splits.items():
-        parts.append(f"{split} {len(rows):,}")
-        if len(rows) < expected.get(split, 0):
-            parts[-1] += f" of {expected[split]:,}"
-    return ", ".join(parts)

@@ -85,11 +85,10 @@ class Wsc(Task):
     Head: ClassVar[type] = WscHead
 
 
-def load_wsc_task(glue_dir, wsc_dir):
-    """TaskData with WSC's rows for training and evaluation, and WNLI's test set; wsc_dir as in the configuration."""
-    in_glue = Path(glue_dir or "datasets", "WSC")
-    if wsc_dir is None and in_glue.is_dir():
-        wsc_dir = in_glue
+def load_wsc_task(glue_dir):
+    """TaskData with WSC's rows for training and evaluation, and WNLI's test set; glue_dir as in the configuration."""
+    folder = Path(glue_dir or "datasets", "WSC")
+    wsc_dir = folder if folder.is_dir() else None
     data = load_task(TASKS["wnli"], glue_dir, ["test"])
     splits = {
         split: to_rows(load_wsc(name, wsc_dir))
@@ -120,14 +119,14 @@ def load_wsc(split, wsc_dir=None):
     Raises UserError with file and line for a malformed row.
     """
     if wsc_dir is None:
-        with as_user_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
-                           "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
+        with as_user_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection "
+                           "and rerun, or put train.jsonl and val.jsonl into WSC/ of glue_dir or datasets/."):
             on_hub = load_split(*HUB_WSC, split)
         rows = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)]
         source = ", ".join((*HUB_WSC, split))
     else:
         source = Path(wsc_dir) / WSC_FILES[split]
-        check_file(source, "wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
+        check_file(source, "wsc_trick=True reads it. Put it there.")
         rows = read_json_lines(source, "Download the file again.")
     return [_schema(row, f"{source}, {place}") for place, row in rows]
 

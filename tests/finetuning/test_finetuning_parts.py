@@ -69,7 +69,7 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
 
 # Keys that choose what is trained, where and how often. What they change of a result is recorded as something else: the
 # tables, the pretrained weights, the seed and the hyperparameters of a run.
-NO_SETTINGS = set("quickstart pretrained_checkpoint tasks glue_dir wsc_dir start end seeds group_name do_finetune "
+NO_SETTINGS = set("quickstart pretrained_checkpoint tasks glue_dir start end seeds group_name do_finetune "
                   "th_run majority_for_missing task_overrides device num_workers logger".split())
 
 

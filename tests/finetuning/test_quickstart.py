@@ -9,7 +9,7 @@ import pretrain
 from _utils.config import complete
 from _utils.finetuning import quickstart
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.sentence_tables import write_sentence_tables
+from _utils.finetuning.quickstart import write_sentence_tables
 from _utils.text.readers import EMBEDDED
 
 NOUNS = "table window server number letter garden".split()

@@ -33,7 +33,7 @@ def rte(folder, train=HEADER + ROWS, dev=HEADER + ROWS, test="index\tsentence1\t
     ("300\tonly one text\tentailment", "line 302: 3 columns instead of 4"),
     ("300\ta\tb\tmaybe", "line 302: the column 'label' contains 'maybe'"),
     ("300\ta\t \tentailment", "line 302: the column 'sentence2' contains '"),
-    ("", "line 302: 1 columns instead of 4"),
+    ("", "line 302: 1 column instead of 4"),
 ])
 def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
     data = rte(tmp_path, train=HEADER + ROWS + row + "\n301\ta\tb\tnot_entailment\n")
@@ -50,7 +50,7 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_o
 
 @pytest.mark.parametrize("files, message", [
     (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: .*'label' contains 'yes'"),
-    (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4"),
+    (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 column instead of 4"),
     (dict(train=ROWS), "train.tsv: .*'sentence"), (dict(dev=HEADER), "dev.tsv has no rows"),
     (dict(dev=HEADER + "0\tcaf\xe9\tb\tentailment\n"), "dev.tsv, line 2 .*UTF-8"),
     (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3"),

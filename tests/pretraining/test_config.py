@@ -11,8 +11,7 @@ from _utils.custom.definition import KEYS_OF_KINDS
 from _utils.custom.kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.lengths import length_warnings
-from _utils.finetuning.preparation import for_checkpoint
+from _utils.finetuning.preparation import for_checkpoint, length_warnings
 from _utils.networks.pretrained import Pretrained
 from _utils.objectives.keys import OF_OBJECTIVES, TwoStageKeys
 from _utils.objectives.kinds import OBJECTIVES
@@ -201,7 +200,7 @@ def test_a_key_of_another_objective_is_refused_also_if_it_is_zero(monkeypatch):
     "pretrained_checkpoint=a/b/discriminator": "group_name=b_discriminator",
     "pretrained_checkpoint=None size=base": "group_name=electra_base_google",
     "quickstart=True end=1 wsc_trick=True":
-        "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue wsc_dir=None "
+        "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue "
         "pretrained_checkpoint=quickstart_11081_100.0%.pth"}.items())
 def test_derived_values_of_finetuning(arguments, expected):
     config = finetuning(*arguments.split())

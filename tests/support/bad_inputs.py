@@ -196,7 +196,6 @@ add("finetune.py", {
     "a missing device": ("device=cuda:99", "'cuda:99'.*device=cpu"),
     "no folder of tables": ("glue_dir=nowhere", "glue_dir: 'nowhere'.*not a folder"),
     "no finished run": ("do_finetune=False", "'g'.*do_finetune=True"),
-    "no tables of WSC": ("tasks=wnli wsc_trick=True wsc_dir=nowhere", "nowhere/train.jsonl.*wsc_dir=PATH"),
     "no checkpoint": ("pretrained_checkpoint=missing.pth", "not found: 'missing.pth'"),
     "a finetuned checkpoint": ("pretrained_checkpoint=cola.pth", "'cola.pth' is not a checkpoint of pretrain.py"),
     "a pair": ("pretrained_checkpoint=pair", "'pair' contains two networks.*discriminator"),

@@ -1,4 +1,5 @@
 """Fixtures shared by several test files."""
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -67,9 +68,13 @@ def shared(repo):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    """Start the server of `scripts` after everything is imported and before any test has changed anything."""
+    """Start the server of `scripts` after everything is imported and before any test has changed anything.
+
+    The many objects of the imported libraries are no longer searched for garbage, which finetuning does after each run.
+    """
     if session.items:
         from script_server import Scripts
+        gc.freeze()
         session.scripts = Scripts()
 
 

@@ -17,7 +17,6 @@ def folder(tmp_path, monkeypatch):
 SPAN = '{"text": "Anna left", "label": %s}\n'
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", "line 4: 1 columns instead of 2"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", "line 4: 3 columns instead of 2"),
     ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", "line 3: 1 columns instead of 2"),
     ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', "line 5: .*'text' contains ''"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", "line 4: .*'label' contains ''.* x, y"),
@@ -31,11 +30,9 @@ BAD_FILES = [
     ("a.csv", "", "no rows"),
     ("a.csv", "text,label\none,x\ntwo,y\n", "'-1' .*text, label", {"text": "text", "label": -1}),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
     ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),
     ("a.csv", "text,label\n" + "one,1.5\n" * 9, "1.5", {"kind": "regression"}),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2,0\nthree;4\n" * 9, "comma.*'1,5' in line 2.*'kind'"),
-    ("a.csv", "text;label\n" + "one;1.500,25\ntwo;12,5\n" * 9, "'1.500,25' in line 2.*'kind'"),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2.5\n" * 9, "'1,5' in line 2, .*'2.5' in line 3", {"kind": "regression"}),
     ("a.csv", "text;label\n" + "one;1,500\ntwo;2,000\n" * 9, "'1,500' .*thousands", {"kind": "regression"}),
     ("a.jsonl", '{"text": "a b", "label": [0.5, 1.5]}\n' * 9, "lists of numbers, such as .0.5, 1.5. in line 1"),
@@ -52,6 +49,7 @@ BAD_FILES = [
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'class_weights' does not apply", {"class_weights": "balanced"}),
     ("a.csv", "text,x,y\none,0,1\ntwo,1,0\n", "2 columns.*'tagging'", {"label": ["x", "y"], "kind": "tagging"}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "'threshold' does not apply", {"threshold": .3}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy.*macro_f1", {"metrics": "f1"}),
@@ -100,7 +98,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(case):
 @pytest.mark.parametrize("description, message", {
     "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "train: None.*.csv",
     "{'train': None}": "train: None", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
-    "{'train': 'a.csv', 'positive': 1}": "positive: 1",
+    "{'train': 'a.csv', 'positive': 1}": "positive: 1", "{'train': 'a.csv', 'threshold': 1.5}": "threshold: 1.5",
     "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification'",
     "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",
     "{'train': 'a.txt', 'kind': 'classification'}": "'a.txt'.*'classification'.*csv",

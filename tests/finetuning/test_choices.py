@@ -61,19 +61,6 @@ def test_ambiguous_positions_are_asked_for():
     assert loaded(**choices | {"dev": "dev.csv"}).splits["train"]["label"][:2] == [1, 2]
 
 
-def test_positions_may_have_a_fraction_of_zero():
-    write_table("train.csv", ["1.0", "2.0", "3.0"])
-    assert loaded(train="train.csv", choices=["a", "b", "c"]).task.labels == ("1", "2", "3")
-
-
-def test_a_wrong_label_among_positions_is_skipped():
-    write_table("train.csv", [*"012" * 9, "first"])
-    rows = pd.read_csv("train.csv")
-    pd.concat([rows.iloc[:27]] * 5 + [rows.iloc[27:28]]).to_csv("train.csv", index=False)
-    data = loaded(train="train.csv", dev=.2, choices=["a", "b", "c"])
-    assert any("1 of 136 rows" in notice and "'first'" in notice for notice in data.notices)
-
-
 @pytest.mark.parametrize("given, message", [
     ({}, "'choices'"), ({"choices": ["a", "d"]}, "'d'"), ({"choices": "a"}, "columns"),
     ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),

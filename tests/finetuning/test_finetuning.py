@@ -204,19 +204,17 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     assert [line[0] for line in lines] == finetune.load("g_mnli_0.pth").predict(pairs).labels == labels
     with pytest.raises(UserError, match="tuples"):
         finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
-    assert predicted("sst2", "id\tsentence\n1\ta good server\n", "x.tsv")[1][:3] == good[:3]
-    for name in ("x.csv", "x.tsv"):
-        with pytest.raises(UserError, match=f"{name}.*'sentence'"):
-            predicted("sst2", "review\na good server\n", name)
+    with pytest.raises(UserError, match="x.tsv.*'sentence'"):
+        predicted("sst2", "review\na good server\n", "x.tsv")
 
 
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, tmp_path):
     settings = [f"pretrained_checkpoint={fresh_checkpoint}", "end=1", f"task_overrides={SMALL}", "device=cpu",
-                "glue_dir=datasets/quickstart_glue", "tasks=cola,mrpc,mnli", "majority_for_missing=True"]
+                "glue_dir=datasets/quickstart_glue", "tasks=cola", "majority_for_missing=True"]
     done = scripts.run("finetune.py", settings, tmp_path, plots=True)
     assert done.returncode == 0, done.stderr[-2000:]
     group = fresh_checkpoint.stem
     assert f"test_outputs/{group}.zip" in done.stdout and "synthetic" in done.stdout
     folder = tmp_path / "checkpoints/glue" / group
     assert all((folder / plot).stat().st_size > 5000 for plot in ("scores.png", "losses.png"))
-    assert pd.read_csv(folder / "runs.csv")["lr"].tolist() == 3 * [.001]
+    assert pd.read_csv(folder / "runs.csv")["lr"].tolist() == [.001]

@@ -73,13 +73,6 @@ def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
         for_checkpoint(c, load_pretrained(save(tmp_path, config, small_tokenizer), "small"))
 
 
-def test_a_folder_without_a_tokenizer_raises(small_tokenizer, tmp_path):
-    folder = save(tmp_path, FAMILIES["bert"], small_tokenizer)
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="tokenizer"):
-        load_pretrained(folder, "small")
-
-
 def test_missing_layers_raise_instead_of_getting_random_weights(small_tokenizer, tmp_path):
     config = copy.deepcopy(FAMILIES["bert"])
     folder = save(tmp_path, config, small_tokenizer)

@@ -61,16 +61,6 @@ def test_a_question_without_an_answer_is_unanswerable(folder, question):
     assert scores_of_no_answers(data) == (.25, .25)
 
 
-def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(folder):
-    """A file with no answer at all is an error."""
-    train, dev = write("a.json", *[ANSWERED] * 3), write("b.json", ANSWERED, {"answers": []}, {"answers": []})
-    assert any("2 of 3" in notice and "b.json" in notice for notice in loaded(train, dev=dev).notices)
-    write("c.json", *[{"answers": []}] * 3)
-    for files in ({"train": train, "dev": "c.json"}, {"train": "c.json"}):
-        with pytest.raises(UserError, match="c.json"):
-            loaded(**files)
-
-
 def test_answers_without_a_place_are_skipped(folder):
     no_place = {"answers": {"text": ["beta"], "answer_start": [None]}}
     data = loaded(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))

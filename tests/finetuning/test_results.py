@@ -92,16 +92,3 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     assert COMPARISON.stat().st_size > 5000
     with pytest.raises(UserError, match="'seed_3'.*seed_1, seed_2"):
         glue_results(["seed_3"])
-
-
-def test_groups_without_a_common_task_are_an_error_that_names_their_tasks(tmp_path, monkeypatch, capsys):
-    """Without the names of groups, the tables of all are enough."""
-    monkeypatch.chdir(tmp_path)
-    for group, tasks in {"one": ("rte", "wnli"), "two": ("cola", "sst2", "wnli")}.items():
-        for task in tasks:
-            add_run(row(task, 0, 50., group, settings={"pretrained_weights": group}))
-    with pytest.raises(UserError, match="one has RTE, WNLI; two has CoLA, SST-2, WNLI") as error:
-        glue_results(["one", "two"])
-    assert "\n" not in str(error.value) and not COMPARISON.exists()
-    glue_results()
-    assert "one has RTE" in capsys.readouterr().out

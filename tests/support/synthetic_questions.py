@@ -14,10 +14,10 @@ QUESTIONS = {"agent": "Who can {verb} the {kind} {thing}?", "place2": "Where can
              "": "Who can {verb} the {kind2} {thing}?"}
 
 
-def write_synthetic_questions(folder, seed=0):
+def write_synthetic_questions(folder, n_train, n_test):
     """Write train.json and test.json: three questions about each text, which has two facts in random order."""
-    for name, n in ("train", 100), ("test", 20):
-        rng, paragraphs = random.Random(f"{seed} questions {name}"), []
+    for name, n in ("train", n_train), ("test", n_test):
+        rng, paragraphs = random.Random(f"questions {name}"), []
         for i in range(n):
             words = {slot + end: word for slot, of_slot in WORDS.items()
                      for end, word in zip(("", "2"), rng.sample(of_slot, 2))}

@@ -5,6 +5,7 @@ import pytest
 from _utils.errors import UserError
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.names import GLUE_TASKS
+from _utils.tasks.task import Task
 
 
 @pytest.mark.parametrize("name", ["cola", "mrpc", "stsb", "rte", "wnli"])
@@ -75,6 +76,15 @@ def test_ax_is_found_under_its_other_name(tmp_path, glue):
     (tmp_path / "diagnostic").mkdir()
     (tmp_path / "diagnostic/diagnostic.tsv").write_bytes((glue / "AX/diagnostic.tsv").read_bytes())
     assert len(load_task("mnli", tmp_path).splits["test_ax"]) == 200
+
+
+def test_a_task_in_the_layout_of_glue_is_loaded_from_its_folder(tmp_path):
+    (tmp_path / "Tenth").mkdir()
+    for split, header, cells in ("train", "\tlabel", "\tyes"), ("dev", "\tlabel", "\tno"), ("test", "", ""):
+        (tmp_path / f"Tenth/{split}.tsv").write_text(f"text{header}\na text{cells}\n")
+    task = Task("tenth", "Tenth", ("text",), ("no", "yes"), test_files={"test": "Tenth.tsv"})
+    data = load_task(task, tmp_path)
+    assert [data.splits[split]["label"][:] for split in ("train", "validation", "test")] == [[1], [0], [-1]]
 
 
 def test_each_task_can_be_named_in_the_configuration():

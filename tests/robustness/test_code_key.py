@@ -67,12 +67,3 @@ def test_of_a_notebook_only_code_counts(project, notebook):
     first["source"].append("\nx = 1")
     path.write_text(json.dumps(content))
     assert key(notebook) != before
-
-
-def test_modules_count_and_files_may_be_missing(project):
-    before, module = key("pretrain.py"), project / "_utils/optim.py"
-    edit(module, r"(?m)^import torch$", "import torch as t")
-    (project / "pretrain.py").unlink()
-    (project / "Pretrain.ipynb").unlink()
-    assert len({before, key("pretrain.py"), key("finetune.py")}) == 3
-    assert key("pretrain.py") == key("Pretrain.ipynb")

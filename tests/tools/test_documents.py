@@ -139,24 +139,3 @@ def test_the_version_is_that_of_the_changelog():
     [cited] = re.findall(r"^version: (\S+)$", read(REPO / "CITATION.cff"), re.M)
     [packaged] = re.findall(r'^version = "(\S+)"$', read(REPO / "pyproject.toml"), re.M)
     assert cited == packaged == re.search(r"^## ([\d.]+\d)", read("CHANGELOG.md"), re.M)[1]
-
-
-# Facts
-
-def known_facts():
-    return set(re.findall(r"^- \*\*([FD]\d+)\*\* ", read("facts.md"), re.M))
-
-
-def cited_facts(text):
-    """F12, D3 and ranges such as F7-F12."""
-    for kind, first, last in re.findall(r"\b([FD])(\d+)(?:-[FD]?(\d+))?(?![\w.])", text):
-        yield from (f"{kind}{number}" for number in range(int(first), int(last or first) + 1))
-
-
-def test_every_cited_fact_is_defined():
-    known, found = known_facts(), set()
-    for path in [*SOURCES, *DOCUMENTS]:
-        text = re.sub(r"# noqa.*", "", read(path))
-        found.update(cited_facts(text))
-        assert set(re.findall(r"facts\.md#([\w-]+)", text)) <= anchors("facts.md"), path
-    assert found and found <= known, found - known

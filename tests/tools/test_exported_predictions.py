@@ -103,49 +103,21 @@ def test_the_exported_tokenizer_reads_words_as_finetuning_does(kind, tmp_path):
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == ids_of(words)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_exported_tokenizer_reads_added_tokens_inside_words(kind, tmp_path):
-    """With the space that the lines of docs/checkpoints.md write before each word."""
-    hf_tokenizer = pretrained_tokenizer(save_folder(kind, tmp_path / "given"), "")
-    tokenizer = saved(exported_tokenizer_of_words(hf_tokenizer, 20), tmp_path / "words")
-    pieces = wordpieces([TEXT.split()], hf_tokenizer)
-    for word, ids in pieces.items():
-        assert tokenizer(f" {word}", add_special_tokens=False)["input_ids"] == ids
-
-
 @pytest.fixture
 def rng():
     return random.Random(0)
 
 
-def test_classes_of_texts(finetuned, rng):
-    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": "ab"[i % 2]} for i in range(64)]
-    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
-    labels, probabilities = finetuned(rows).predict(texts)
-    found = examples("Texts")["classify"](texts, truncation=True)
-    assert [one["label"] for one in found] == labels
-    assert [one["score"] for one in found] == pytest.approx(probabilities.max(1), abs=1e-5)
-
-
-@pytest.mark.parametrize("threshold", [.55, "best"])
-def test_several_labels_of_texts(finetuned, rng, threshold):
+def test_several_labels_of_texts(finetuned, rng):
     rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": ["a", "b", "c"][:i % 4]} for i in range(64)]
     texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
-    model = finetuned(rows, kind="multilabel", threshold=threshold)
+    model = finetuned(rows, kind="multilabel", threshold="best")
     labels, probabilities = model.predict(texts)
     found = examples("Texts")
     assert found["labels_of"](texts) == list(map(set, labels))
     for of_text, expected in zip(found["classify"](texts, truncation=True, top_k=None), probabilities, strict=True):
         scores = {one["label"]: one["score"] for one in of_text}
         assert [scores[label] for label in model.labels] == pytest.approx(expected, abs=1e-5)
-
-
-def test_scores_of_texts(finetuned, rng):
-    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": i / 7} for i in range(64)]
-    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
-    scores = finetuned(rows, kind="regression").predict(texts).labels
-    found = examples("Texts")["classify"](texts, truncation=True)
-    assert [one["score"] for one in found] == pytest.approx(scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("max_length", [32, 31])
@@ -224,7 +196,7 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
     write_rows("test.jsonl", rows)
     options = {"joint": False, "answerability": False, "doc_stride": 12, "max_answer_length": 8, "max_query_length": 5,
                "na_threshold": na_threshold}
-    finetuned(rows, epochs=4, kind="questions", questions=options, test="test.jsonl")
+    finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
     answer = examples("Answers to questions")["answer"]
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
     assert {row["id"]: answer(row["question"], row["context"]) for row in rows} == expected

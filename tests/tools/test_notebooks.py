@@ -23,9 +23,10 @@ def test_script_equals_exported_notebook(repo, notebook, script):
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in TASKS}
 OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"],
              "Finetune_GLUE.ipynb": [f"task_overrides={FEW_ROWS}"]}
-RESULT = {
-    "Pretrain.ipynb": "checkpoints/pretrain/quickstart_11081_100.0%.pth",
-    "Finetune_GLUE.ipynb": "test_outputs/quickstart.zip",
+CHECKPOINT = "checkpoints/pretrain/quickstart_11081_100.0%.pth"
+RESULTS = {
+    "Pretrain.ipynb": [CHECKPOINT, "checkpoints/pretrain/quickstart_11081/damaged_text.json"],
+    "Finetune_GLUE.ipynb": ["test_outputs/quickstart.zip", "checkpoints/quickstart.png"],
 }
 
 
@@ -52,10 +53,10 @@ def test_notebook_runs_from_top_to_bottom(repo, notebook, tmp_path, fresh_checkp
     (tmp_path / "benchmarks").symlink_to(repo / "benchmarks")
     if notebook != "Pretrain.ipynb":
         (tmp_path / "checkpoints/pretrain").mkdir(parents=True)
-        shutil.copy(fresh_checkpoint, tmp_path / RESULT["Pretrain.ipynb"])
+        shutil.copy(fresh_checkpoint, tmp_path / CHECKPOINT)
     content.cells.insert(0, nbformat.v4.new_code_cell(PREPARE.format(repo=str(repo), folder=str(tmp_path))))
     NotebookClient(content, timeout=600, kernel_name="python3").execute()
-    assert (tmp_path / RESULT[notebook]).exists()
+    assert all((tmp_path / result).exists() for result in RESULTS[notebook])
 
 
 @pytest.mark.parametrize("notebook", SCRIPTS)

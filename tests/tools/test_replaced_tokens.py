@@ -9,9 +9,7 @@ import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
 from _utils.runs.checkpoints import save_pretrained
-from benchmarks.replaced_tokens import (
-    replaced_scores,
-)
+from benchmarks.replaced_tokens import replaced_scores
 
 
 def checkpoint(name, hf_tokenizer, seed, *overrides):
@@ -33,8 +31,6 @@ def two_runs(workplace, small_tokenizer):
     checkpoint("b.pth", small_tokenizer, 2)
     return checkpoint("a.pth", small_tokenizer, 1)
 
-
-# Scores
 
 @pytest.fixture
 def tokens():
@@ -59,16 +55,7 @@ def test_scores_equal_those_of_sklearn_on_the_concatenated_tokens(tokens):
     assert (scores["precision"], scores["recall"]) == (labels[logits > 0].mean(), (logits[labels] > 0).mean())
 
 
-# The corrupted text
-
-
-# Comparing discriminators
-
-
 def test_the_command_prints_one_table(two_runs, capsys):
     main(["replaced_tokens", *"a.pth b.pth --generator b.pth --text text.txt --rows 9".split()])
     *_, a, b, constant = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in (a, b, constant)] == ["a.pth", "b.pth", "constant"]
-
-
-# Errors

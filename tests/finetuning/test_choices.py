@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 from csv_files import write_csv
 from tiny_finetuning import run_own
-from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
 import finetune
-from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.custom.definition import complete_custom_task
 from _utils.custom.kinds import load_custom_task
@@ -83,30 +80,24 @@ def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small
     assert small_tokenizer.decode(ids[2][types[2] == 1]) == "they words [SEP]"
 
 
-def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):
-    """Predictions in a file, by `predict`, in Python and by transformers agree."""
+def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys):
+    """Predictions in a file, by `predict` and in Python agree."""
     rng, rows = random.Random(0), []
-    for _ in range(400):
+    for _ in range(300):
         choices, label = dict(zip("abc", rng.sample(COLORS, 3))), rng.randrange(3)
         rows.append({"text": f"the {choices['abc'[label]]} one", **choices, "label": label})
-    write_json("train.jsonl", rows[:300])
-    write_json("test.jsonl", rows[300:])
+    train, test = rows[:260], rows[260:]
+    write_json("train.jsonl", train)
+    write_json("test.jsonl", test)
     which = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": [*"abc"]}
-    results = run_own(fresh_checkpoint, which, "max_length=16", epochs=4, lr=1e-3, bs=16)
+    results = run_own(fresh_checkpoint, which, "max_length=16", epochs=4, lr=2e-3, bs=8)
     written = pd.read_csv("test_outputs/g/which.tsv", sep="\t", index_col="index", dtype=str)["prediction"]
-    found = load("g_which_0.pth").predict([tuple(row[name] for name in ("text", *"abc")) for row in rows[300:]])
+    found = load("g_which_0.pth").predict([tuple(row[name] for name in ("text", *"abc")) for row in test])
     assert written.tolist() == found.labels and found.probabilities.sum(1) == pytest.approx(1.)
-    n_correct = sum(label == str(row["label"]) for label, row in zip(found.labels, rows[300:]))
-    assert results.scores.loc["which (test)", "best"] == pytest.approx(n_correct) and n_correct > 50  # of 100
+    n_correct = sum(label == str(row["label"]) for label, row in zip(found.labels, test))
+    assert results.scores.loc["which (test)", "best"] == pytest.approx(100 * n_correct / 40) and n_correct > 20
     capsys.readouterr()
     predict("g_which_0.pth", "test.jsonl")
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split("\t")[:5] == ["label", "P(0)", "P(1)", "P(2)", "text"]
     assert [line.split("\t")[0] for line in lines] == found.labels
-    export_hf("g_which_0.pth", "exported")
-    exported = AutoModelForMultipleChoice.from_pretrained("exported/classifier")
-    tokenizer = AutoTokenizer.from_pretrained("exported/classifier")
-    inputs = tokenizer([rows[300]["text"]] * 3, [rows[300][name] for name in "abc"], return_tensors="pt", padding=True)
-    with torch.no_grad():
-        logits = exported(**{name: tensor[None] for name, tensor in inputs.items()}).logits
-    torch.testing.assert_close(logits.softmax(-1)[0], torch.tensor(found.probabilities[0]), atol=1e-4, rtol=1e-3)

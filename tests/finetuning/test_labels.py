@@ -2,7 +2,6 @@
 from collections import Counter
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -98,21 +97,6 @@ def test_scores_with_a_decimal_comma_are_read_if_the_kind_is_regression():
     assert has(data, "'1,5'", "decimal comma")
 
 
-CLASSES = datasets.ClassLabel(names=["O", "B-PER"])
-
-
-@pytest.mark.parametrize("kind, feature, labels, found", [
-    (None, CLASSES, [1, 0], [0, 1]), ("tagging", datasets.List(CLASSES), [[1, 0], [0, 0]], [[0, 1], [1, 1]]),
-    ("spans", [{"start": datasets.Value("int64"), "end": datasets.Value("int64"), "label": CLASSES}],
-     [[{"start": 0, "end": 4, "label": 1}], []], [[0, 1], [1, 1]])])
-def test_classes_have_the_names_that_datasets_stores_in_a_parquet_file(kind, feature, labels, found):
-    features = datasets.Features({"text": datasets.Value("string"), "label": feature})
-    rows = {"text": ["Anna left", "who left"] * 10, "label": labels * 10}
-    datasets.Dataset.from_dict(rows, features=features).to_parquet("a.parquet")
-    data = loaded("a.parquet", dev="a.parquet", kind=kind)
-    assert set(data.task.labels) <= {"O", "B-PER", "B-B-PER"} and data.splits["train"]["label"][:2] == found
-
-
 # Test files with and without labels
 
 @pytest.mark.parametrize("labels, of_test, is_labelled", [
@@ -125,13 +109,6 @@ def test_minus_one_is_no_label_unless_the_training_file_has_it(labels, of_test, 
     data = loaded(test="test.jsonl", kind="multilabel" if isinstance(labels[0], list) else None)
     assert (data.test_task is not None) == is_labelled
     assert has(data, "test.jsonl are -1") == ("-1" in str(of_test))
-
-
-@pytest.mark.parametrize("columns", ["x,y\none,0,0\ntwo,0,0\n", "x,y\none,,\ntwo,,\n"])
-def test_a_test_file_without_any_of_several_labels_is_labelled_unless_its_cells_are_empty(columns):
-    write("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,1\n" * 10)
-    data = loaded("a.csv", kind="multilabel", label=["x", "y"], test=write("b.csv", f"text,{columns}"))
-    assert (data.test_task is not None) == ("0" in columns)
 
 
 # Weights and scales

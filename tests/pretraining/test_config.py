@@ -14,7 +14,7 @@ from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.lengths import length_warnings
 from _utils.finetuning.preparation import for_checkpoint
 from _utils.networks.pretrained import Pretrained
-from _utils.objectives.keys import OF_OBJECTIVES, TwoStageKeys
+from _utils.objectives.keys import OF_OBJECTIVES
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
@@ -114,13 +114,6 @@ def test_keys_are_checked_when_set_and_in_the_first_cell():
     assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
 
 
-@pytest.mark.parametrize("script", [pretrain, finetune])
-def test_help_has_every_key_with_its_default(scripts, script, tmp_path):
-    done = scripts.run(f"{script.__name__}.py", ["--help"], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.iterdir())
-    assert all(f"\n{key}={value}\n" in f"\n{done.stdout}" for key, value in script.c.items())
-
-
 # The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
 SIZES = {
     "size=small": "bs=128 lr=5e-4 max_length=128 mask_prob=.15 steps=1_000_000 warmup_steps=10_000",
@@ -188,12 +181,6 @@ CONTRADICTIONS_OF_FINETUNING = {
     *((finetuning, *item) for item in CONTRADICTIONS_OF_FINETUNING.items())])
 def test_contradicting_values_raise_with_both_keys(derive, arguments, expected):
     assert_raises(expected.split(), derive, *arguments.split())
-
-
-def test_a_key_of_another_objective_is_refused_also_if_it_is_zero(monkeypatch):
-    monkeypatch.setattr(TwoStageKeys, "own_keys", ("save_minutes",))
-    completed("save_minutes=10")  # the default
-    assert_raises(["save_minutes=0.0", "objective='electra'"], completed, "save_minutes=0")
 
 
 @pytest.mark.parametrize("arguments, expected", {

@@ -1,5 +1,4 @@
 """The networks: parameter counts and names, tied weights, and logits at masked positions."""
-import copy
 
 import pytest
 import torch
@@ -39,15 +38,6 @@ def test_decayed_parameters_layernorms_and_dropout_of_the_small_model():
     norms = [module.eps for module in modules if isinstance(module, torch.nn.LayerNorm)]
     dropouts = [module.p for module in modules if isinstance(module, torch.nn.Dropout)]
     assert norms == 51 * [1e-12] and dropouts == 2 * (1 + 3 * 12) * [.1]  # F29, F23; none in the heads
-
-
-def test_tying_survives_construction_loading_moving_and_copying():
-    first, second = build("tiny", 100), build("tiny", 100)
-    second.load_state_dict(first.state_dict())
-    for model in (first, second, second.to(torch.float64), copy.deepcopy(second)):
-        generator, discriminator = model.generator.electra.embeddings, model.discriminator.electra.embeddings
-        assert all(a is b for a, b in zip(generator.parameters(), discriminator.parameters(), strict=True))
-        assert model.generator.get_output_embeddings().weight is generator.word_embeddings.weight
 
 
 @pytest.mark.parametrize("size", ["tiny", "bert_tiny", "albert_tiny"])

@@ -131,12 +131,6 @@ def test_an_edited_model_is_not_ignored(workplace, monkeypatch, edit, settings):
     assert run(*settings, "fast=False").train_iter == 2
 
 
-def test_an_error_in_an_edited_model_stops_the_run(workplace, monkeypatch):
-    monkeypatch.setattr(pretrain.ELECTRAModel, "forward", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        run("steps=2", "milestones=100")
-
-
 def test_an_edited_loss_is_trained(workplace, monkeypatch):
     forward = ELECTRALoss.forward
 

@@ -101,13 +101,6 @@ def test_roles_of_tokens_with_other_names_are_read_from_the_file_beside_the_toke
     assert load_tokenizer(str(path))("words")["input_ids"] == [2, 5, 3]
 
 
-@pytest.mark.parametrize("is_file", [True, False])
-def test_a_vocab_txt_may_have_the_names_of_roberta_also_alone_in_a_folder(tmp_path, is_file):
-    (tmp_path / "vocab.txt").write_text("<s>\n<pad>\n</s>\n<unk>\n<mask>\nsome\nwords")
-    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt" if is_file else tmp_path))
-    assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
-
-
 def test_pretraining_with_the_names_of_roberta(workplace):
     """Padding has the id 1, also in a run that continues from the checkpoint."""
     (workplace / "text.txt").write_text("\n".join(sentences()))

@@ -63,11 +63,6 @@ def test_a_corpus_stays_at_the_commit_of_its_first_use(corpora, name, repository
     assert load(corpora, name, newest)[1] == {"text": ["Another."]}
 
 
-def test_another_configuration_of_a_corpus(corpora):
-    german = load(corpora, "wikipedia:20231101.de:train[1:3]")[1]["text"]
-    assert german == documents(20, "20231101.de 0")[1:3]
-
-
 def test_revisions_choose_a_commit_or_tag_and_without_the_hub_no_other_one_is_used(machine):
     def commit(text, *names):
         return machine.hub.commit(f"datasets/{OPENWEBTEXT}", {"train.parquet": parquet({"text": [text]})}, *names)

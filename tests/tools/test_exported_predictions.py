@@ -200,4 +200,4 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
     answer = examples("Answers to questions")["answer"]
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
     assert {row["id"]: answer(row["question"], row["context"]) for row in rows} == expected
-    assert len({*expected.values()}) > 20 if na_threshold > 0 else not any(expected.values())
+    assert len({*expected.values()}) > 5 if na_threshold > 0 else not any(expected.values())

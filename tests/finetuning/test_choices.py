@@ -8,16 +8,13 @@ import pytest
 from csv_files import write_csv
 from tiny_finetuning import run_own
 
-import finetune
 from _utils.commands.predict import predict
 from _utils.custom.definition import complete_custom_task
 from _utils.custom.kinds import load_custom_task
 from _utils.errors import UserError
-from _utils.tasks.settings import Settings
 from finetune import load
 
 COLORS = "red green blue yellow black white".split()
-ENDINGS = ["the first one", "the second one", "another one"]
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +26,9 @@ def loaded(**given):
     return load_custom_task(complete_custom_task({"name": "which", "kind": "choices", **given}))
 
 
-def write_table(path, labels, endings=ENDINGS):
-    write_csv(path, ("text", *"abc", "label"), [(f"text {i}", *endings, labels[i % len(labels)]) for i in range(30)])
+def write_table(path, labels):
+    rows = [(f"text {i}", "this one", "that one", "another", labels[i % len(labels)]) for i in range(30)]
+    write_csv(path, ("text", *"abc", "label"), rows)
 
 
 def write_json(path, rows):
@@ -66,18 +64,6 @@ def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
     with pytest.raises(UserError, match=message):
         loaded(**{"train": "train.csv", "text": "text", **given})
-
-
-def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small_tokenizer):
-    """Too long texts lose their ends."""
-    rows = [("a small network", "it", *ENDINGS, "0"), ("the text", "they", "the network", "a text " * 30, "words", "2")]
-    write_csv("train.csv", ("context", "begin", *"abc", "label"), rows * 5)
-    data = loaded(train="train.csv", dev="train.csv", text=["context", "begin"], choices=["a", "b", "c"])
-    encoded = data.task.reading.encode(data.splits["train"], small_tokenizer, Settings(max_length=24), finetune.encode)
-    ids, mask, types, labels = encoded.batch([1, 0])
-    assert ids.shape == mask.shape == types.shape == (6, 24) and labels.tolist() == [2, 0] and len(encoded) == 10
-    assert small_tokenizer.decode(ids[3][mask[3] == 1]) == "[CLS] a small network [SEP] it the first one [SEP]"
-    assert small_tokenizer.decode(ids[2][types[2] == 1]) == "they words [SEP]"
 
 
 def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys):

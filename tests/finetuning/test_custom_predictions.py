@@ -48,22 +48,8 @@ def test_predict_reads_the_columns_of_tables_by_name(start):
             model.predict(texts)
 
 
-def test_predict_reads_pairs_by_name(start):
-    rows = [(first, second, "ab"[i % 2]) for i, (first, second) in enumerate(zip(TEXTS, TEXTS[::-1]))]
-    write_csv("train.csv", ("q", "a", "label"), rows)
-    start(OWN | {"text": ["q", "a"]})
-    model, table = finetune.load("g_mine_0.pth"), pd.read_csv("train.csv")
-    expected = model.predict(list(zip(table["q"], table["a"]))).probabilities
-    for texts in (table[["label", "a", "q"]], table.set_axis(["text1", "text2", "label"], axis=1)):
-        assert np.array_equal(model.predict(texts).probabilities, expected)
-    with pytest.raises(UserError, match="2 texts"):
-        model.predict(["a text", "another"])
-
-
 # Test files with labels and empty rows
 
-SQUAD = {"id": "a", "context": "Anna left Oslo.", "question": "Who left?",
-         "answers": {"text": ["Anna"], "answer_start": [0]}}
 ROWS = {  # kind: (training rows, rows without a text)
     "classification": ([("a", "x"), ("b", "y")], [("", "x"), (" ", "y")]),
     "regression": ([("a", 1.5), ("b", 2.)], [("", 1.), (" ", 2.5)]),
@@ -84,26 +70,6 @@ def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     [row] = Runs()
     metric = next(iter(row.scores["test"]))
     assert row.scores["test"].keys() == row.scores["validation"].keys() and metric in row.baselines["test"]
-
-
-def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_text(start):
-    header = ("text", "a", "b", "label")
-    write_csv("train.csv", header, [("which", "one", "two", i % 2) for i in range(40)])
-    write_csv("test.csv", header, [("", "one", "two", 0), ("which", "", "", 1), ("", "", "", 1)])
-    start(OWN | {"test": "test.csv", "kind": "choices", "choices": ["a", "b"]})
-    write("train.json", json.dumps([SQUAD] * 20))
-    empty = [{"context": ""}, {"question": ""}, {"context": " ", "answers": {"text": [], "answer_start": []}}]
-    write("test.json", json.dumps([SQUAD | row | {"id": str(i)} for i, row in enumerate([{}, *empty])]))
-    start({"name": "asked", "kind": "questions", "train": "train.json", "dev": "train.json", "test": "test.json"})
-    both = {"validation", "test"}
-    assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
-
-
-def test_a_labelled_test_file_without_any_word_is_rejected(start):
-    write("train.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 40)
-    write("test.jsonl", '{"text": " ", "label": []}\n')
-    with pytest.raises(UserError, match="'mine'.*no words"):
-        start(OWN | {"kind": "spans", "train": "train.jsonl", "test": "test.jsonl"})
 
 
 # The threshold of several labels

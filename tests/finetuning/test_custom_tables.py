@@ -47,11 +47,6 @@ def test_labels_that_may_be_of_another_kind_are_asked_for(labels, kind):
         loaded("a.csv")
 
 
-def test_texts_in_brackets_are_texts():
-    write("a.csv", "text,label\n" + "[laughs] no,a\n[ ok ],b\n" * 10)
-    assert set(loaded("a.csv").splits["train"]["text"]) == {"[laughs] no", "[ ok ]"}
-
-
 def test_a_cell_of_a_csv_file_may_be_a_book():
     write("a.csv", "text,label\n" + f"{'word ' * 40_000},x\ntwo,y\n" * 5)
     assert max(map(len, loaded("a.csv").splits["train"]["text"])) >= 199_999
@@ -68,11 +63,6 @@ def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(row):
     write("a.csv", "words,tags\n" + row * 20)
     data = loaded("a.csv", text="words", label="tags", kind="tagging")
     assert data.task.labels == ("B-PER", "I-PER", "O") and data.splits["train"]["text"][0] == ["Anna", "d'Arc", "went"]
-
-
-def test_the_text_may_be_the_last_column_of_a_conll_file():
-    write("a.conll", "O the\nB-X cat\n\n" * 10)
-    assert loaded("a.conll", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
 
 
 @pytest.mark.parametrize("comments", ["# id 0-abc\tdomain=en", "# newdoc\n# text = a # b", "# x = O"])

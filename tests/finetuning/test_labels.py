@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from custom_tasks import has, labelled, loaded, write
 
 
@@ -112,17 +111,6 @@ def test_minus_one_is_no_label_unless_the_training_file_has_it(labels, of_test, 
 
 
 # Weights and scales
-
-def test_balanced_weights_of_several_labels_are_negatives_by_positives():
-    """A label of all rows counts as missing in one."""
-    labelled([["often", "always"], ["often", "always"], ["often", "rare", "always"], ["other", "always"]] * 10)
-    task = loaded(dev="a.jsonl", kind="multilabel", class_weights="balanced").task
-    assert task.labels == ("always", "often", "other", "rare")
-    assert task.class_weights == pytest.approx((1 / 40, 10 / 30, 30 / 10, 30 / 10))
-    logits, targets = torch.randn(2, 4), torch.tensor([[1., 0, 0, 1], [1, 1, 0, 0]])
-    losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-    weights = torch.where(targets == 1, torch.tensor(task.class_weights), 1.)
-    torch.testing.assert_close(task.head.loss()(logits, targets), (losses * weights).mean())
 
 
 def test_weights_and_scales_follow_from_the_training_rows_without_the_dev_share():

@@ -5,7 +5,6 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import pytest
-from tiny_finetuning import run_own
 
 from _utils.custom.definition import complete_custom_task
 from _utils.custom.kinds import load_custom_task
@@ -52,13 +51,6 @@ def test_a_question_without_an_answer_is_unanswerable(folder, question):
     assert data.splits["validation"]["label"][:] == [["beta"]] * 3 + [[]]
 
 
-def test_answers_without_a_place_are_skipped(folder):
-    no_place = {"answers": {"text": ["beta"], "answer_start": [None]}}
-    data = loaded(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))
-    assert len(data.splits["train"]) == 3 and len(data.splits["validation"]) == 5
-    assert "skipped 2 of 5" in "".join(data.notices)
-
-
 # Tables
 
 def as_table(as_list=False):
@@ -94,25 +86,3 @@ def test_tables_of_questions_are_read(folder, name):
     with pytest.raises(UserError, match=f"{name}.*'kind': 'questions'"):
         loaded(name, kind=None)
 
-
-# Contexts without text
-
-@pytest.mark.parametrize("context", ["", " \n", "\u200b", "\u0301", "\u00a0\u3000"])
-def test_a_file_without_text_in_its_contexts_raises(folder, context):
-    write("a.json", *[ANSWERED] * 3)
-    write("b.json", *[{"answers": [], "is_impossible": True}] * 3, context=context)
-    for split in ("train", "dev", "test"):
-        with pytest.raises(UserError, match="b.json.*context"):
-            loaded(**{"train": "a.json", "dev": "a.json", split: "b.json"})
-
-
-def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(folder, fresh_checkpoint):
-    content = json.loads(Path(write("a.json", *[ANSWERED] * 12)).read_text())
-    empty = {"context": "", "qas": [{"id": "none", "question": "what?", "answers": []}]}
-    content["data"].append({"paragraphs": [empty]})
-    Path("b.json").write_text(json.dumps(content))
-    assert len(loaded("b.json").splits["train"]) == 12
-    task = {"name": "q", "kind": "questions", "train": "a.json", "dev": "b.json", "test": "b.json"}
-    run_own(fresh_checkpoint, task, "max_length=32", epochs=1)
-    found = json.loads(Path("test_outputs/g/q.json").read_text())
-    assert len(found) == 13 and found["none"] == "empty"

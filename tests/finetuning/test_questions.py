@@ -41,17 +41,6 @@ def loaded(path, **keys):
     return load_custom_task(complete_custom_task(definition))
 
 
-@pytest.mark.parametrize("answers, words", [
-    ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)),
-    ([("Delta epsilon", 18)], (3, 4)), *(([answer], (-1, -1)) for answer in (
-        ("beta", 0), ("beta", 500), ("epsilon. And", 25), ("beta", -1), ("", 6)))])
-def test_the_first_answer_is_located(tmp_path, answers, words):
-    """Unlike in Google's code, no answer raises, and empty ones or those before the text are not found (F54)."""
-    (tmp_path / "a.json").write_text(squad(answers))
-    [row] = read_questions(str(tmp_path / "a.json"))
-    assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers]
-
-
 def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     """Also if the file repeats the text for each question."""
     question = mrqa(detected_answers=[{"text": "beta", "char_spans": [[6, 9]]}])

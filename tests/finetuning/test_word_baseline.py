@@ -2,14 +2,12 @@
 import random
 
 import datasets
-import numpy as np
 import pytest
 from csv_files import write_csv
 from tiny_finetuning import run_own
 
-from _utils.custom import word_baseline
 from _utils.custom.task import Classification
-from _utils.custom.word_baseline import sampled_rows, word_scores
+from _utils.custom.word_baseline import word_scores
 from _utils.finetuning.results import format_scores, report
 from _utils.finetuning.runs import Runs
 from _utils.tasks.settings import Settings
@@ -55,15 +53,3 @@ def test_texts_in_any_script(texts, accuracy):
     """In scripts without spaces each character is a word. Without words there is no baseline."""
     found = evaluated([f"{text}{'。' * (i % 3)}" for i in range(10) for text in texts], [0, 1] * 10)
     assert found == ({"validation": {"accuracy": accuracy}} if accuracy else {})
-
-
-def test_large_tables_are_sampled_with_rows_of_each_class(monkeypatch):
-    task = Classification("mine", "mine", ("text",), tuple("abc"))
-    labels = np.repeat([0, 1, 2], [900, 99, 1])
-    rows = datasets.Dataset.from_dict({"text": ["a word " * 5] * 1000, "label": labels})
-    assert len(sampled_rows(task, rows)) == 1000
-    for limit, value in (("MAX_ROWS", 100), ("MAX_CHARACTERS", 3500), ("MAX_ROWS_TIMES_CLASSES", 300)):
-        with monkeypatch.context() as patch:
-            patch.setattr(word_baseline, limit, value)
-            chosen = sampled_rows(task, rows)
-        assert np.bincount(labels[chosen]).tolist() == [90, 10, 1]

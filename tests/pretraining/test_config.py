@@ -148,12 +148,6 @@ def test_values_that_are_not_set_follow_from_recipe_and_quickstart(arguments, ex
         assert config[key] == values[key], key
 
 
-# The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
-
-
-# size=small is the default, but here the user sets it
-
-
 # {arguments: fragments of the message}
 CONTRADICTIONS = {
     "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",

@@ -85,16 +85,6 @@ def test_stopped_run_resumes_with_another_number_of_processes(
     assert_same_run("two_5", "one_5", 40 + 5)
 
 
-def test_metrics_of_an_interval_in_which_a_run_stopped_are_those_of_all_processes(workplace, launch):
-    settings = [*SETTINGS, "num_workers=0", "steps=430", "milestones=100"]  # metrics at every second step
-    launch(1, *settings, "stop_at=6", "base_run_name=one")
-    for stop_at in (3, 6):
-        launch(2, *settings, f"stop_at={stop_at}", "base_run_name=two")
-    train = [[row for row in rows(name) if row["split"] == "train"] for name in ("one_5", "two_5")]
-    assert [row["step"] for row in train[0]] == [2, 4, 6]
-    assert_same_rows(*train)
-
-
 SCORES = Path("checkpoints/glue/scores.jsonl")
 SMALL = {"cola": {"epochs": 1, "rows": 100}, "rte": {"epochs": 1, "rows": 100}}
 

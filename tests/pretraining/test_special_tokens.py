@@ -12,10 +12,6 @@ import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.custom.question_files import read_questions
-from _utils.custom.question_rows import QuestionRows
-from _utils.custom.questions import QuestionOptions
-from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
@@ -68,17 +64,6 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
     assert pair.ids == exported_pair["input_ids"] and pair.type_ids == exported_pair["token_type_ids"]
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
-
-
-def test_tags_and_questions_use_added_tokens(folder, tmp_path):
-    tokenizer = load_tokenizer(folder)
-    tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
-    question = {"context": TEXT, "qas": [{"id": "a", "question": f"which {MARKERS[0]}", "answers": []}]}
-    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [question]}]}))
-    asked = QuestionRows(read_questions(str(tmp_path / "a.json")), tokenizer, 64, QuestionOptions()).flat["inp_ids"]
-    for ids in (tagged, asked):
-        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist())
-        assert ids[0] == tokenizer.cls_token_id
 
 
 @pytest.mark.parametrize("name", ["renamed.json", "tokenizer.json"])

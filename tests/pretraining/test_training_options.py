@@ -98,19 +98,6 @@ def test_an_option_of_masking_changes_the_shares_of_masks(train, option, expecte
     assert mask_shares(train(option).learn) == pytest.approx(expected, abs=.02)
 
 
-def slots_of_full_rows(outputs):
-    """The numbers of slots of the examples that have all 32 tokens."""
-    rows = (output.is_mlm_applied[output.attention_mask.sum(1) == 32] for output in outputs)
-    return {int(n) for of_batch in rows for n in of_batch.sum(1)}
-
-
-def test_official_masking_has_a_fixed_number_of_slots_and_micro_batches_have_a_fixed_size(train):
-    found, plain = train("masking=official micro_batch=2"), train()
-    assert slots_of_full_rows(found.outputs) == {4} and len(slots_of_full_rows(plain.outputs)) > 2
-    assert {len(output.attention_mask) for output in found.outputs} == {2} and len(found.outputs) == 6 * 4
-    assert {len(output.attention_mask) for output in plain.outputs} == {8} and len(plain.outputs) == 6
-
-
 def test_options_of_text_vocabulary_and_initial_weights(train):
     plain, cleaned, vocabulary, official = map(train, ("", "clean=True", "vocab=300", "initial_weights=official"))
     assert len(cleaned.learn.dls.train_ds) < .9 * len(plain.learn.dls.train_ds)  # short lines are dropped

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import re
 import shlex
-import tomllib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -88,16 +87,6 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
     assert seen.keys() == accept.keys() and min(seen[name] for name in ("pretrain.py", "finetune.py", "_utils")) > 10
 
 
-def test_modules_and_tests_in_commands_exist():
-    modules = {match for command in commands() for match in re.findall(r"-m (benchmarks\.\w+)", command)}
-    assert modules and all(importlib.util.find_spec(module) for module in modules), modules
-    tests = " ".join(name for path in TESTS for name in [path.stem, *re.findall(r"^def (test_\w+)", read(path), re.M)])
-    markers = " ".join(tomllib.loads(read(REPO / "pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"])
-    for command in filter(re.compile("pytest").search, commands()):
-        assert all(word in tests for word in re.findall(r"-k (\w+)", command)), command
-        assert all(f"{word}:" in markers for word in re.findall(r"pytest -m (\w+)", command)), command
-
-
 # Files, functions, links
 
 
@@ -133,9 +122,3 @@ def test_links_and_anchors_resolve(path):
             target = (path.parent / file).resolve() if file else path
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
-
-
-def test_the_version_is_that_of_the_changelog():
-    [cited] = re.findall(r"^version: (\S+)$", read(REPO / "CITATION.cff"), re.M)
-    [packaged] = re.findall(r'^version = "(\S+)"$', read(REPO / "pyproject.toml"), re.M)
-    assert cited == packaged == re.search(r"^## ([\d.]+\d)", read("CHANGELOG.md"), re.M)[1]

@@ -28,15 +28,3 @@ def test_a_run_that_is_killed_at_random_moments_leaves_a_usable_result(workplace
     weights = load_with_head(str(path), "discriminator").network.state_dict()
     assert all(value.isfinite().all() for value in weights.values())
     assert max(float((value - trained[f"discriminator.{name}"]).abs().max()) for name, value in weights.items()) < .1
-
-
-def test_pieces_of_an_incomplete_transfer_are_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "PIECE", 10)
-    kept.write_pieces(tmp_path, "weights", 3, ".pth", b"a" * 25)
-    earlier = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    kept.write_pieces(tmp_path, "weights", 20, ".pth", b"b" * 120)
-    assert kept.newest(tmp_path, "weights") == (20, b"b" * 120) and len(list(tmp_path.iterdir())) == 12
-    for name, content in earlier.items():  # as if the machine had been taken away before they were deleted
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "weights_20.pth.11of12").unlink()
-    assert kept.newest(tmp_path, "weights") == (3, b"a" * 25)

@@ -97,14 +97,8 @@ def small_tokenizer():
 @pytest.fixture(scope="session")
 def fresh_checkpoint(small_tokenizer, tmp_path_factory):
     """Path of a pretraining checkpoint of size tiny with the small tokenizer and randomly initialized weights."""
-    import pretrain
-    from _utils.config import complete
-    from _utils.runs.checkpoints import save_pretrained
-    c = complete(pretrain.c.override(["size=tiny"]))
-    pretrain.set_seed(0)
-    path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    return path
+    from tiny_pretraining import save_fresh
+    return save_fresh(tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth", small_tokenizer)
 
 
 @pytest.fixture(scope="session")

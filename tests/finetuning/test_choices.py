@@ -6,11 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from csv_files import write_csv
+from custom_tasks import loaded
 from tiny_finetuning import run_own
 
 from _utils.commands.predict import predict
-from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
 from _utils.errors import UserError
 from finetune import load
 
@@ -22,8 +21,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def loaded(**given):
-    return load_custom_task(complete_custom_task({"name": "which", "kind": "choices", **given}))
+def which(**given):
+    return loaded("train.csv", **{"kind": "choices", **given})
 
 
 def write_table(path, labels):
@@ -40,20 +39,20 @@ def write_json(path, rows):
     ("ABC", "ABC", [0, 1, 2]), ("ca", "abc", [2, 0])])
 def test_a_label_is_a_position_or_a_letter(labels, names, ids):
     write_table("train.csv", labels)
-    data = loaded(train="train.csv", dev="train.csv", choices=["a", "b", "c"])
+    data = which(dev="train.csv", choices=["a", "b", "c"])
     assert data.task.labels == tuple(names) and data.splits["train"]["label"][:len(ids)] == ids
 
 
 def test_ambiguous_positions_are_asked_for():
     """The key first_choice says which they are. The dev file may decide, too."""
     write_table("train.csv", "12")
-    choices = {"train": "train.csv", "dev": "train.csv", "choices": ["a", "b", "c"]}
+    choices = {"dev": "train.csv", "choices": ["a", "b", "c"]}
     with pytest.raises(UserError, match="'first_choice'.* 0 or 1"):
-        loaded(**choices)
+        which(**choices)
     for first, expected in ((0, [1, 2]), (1, [0, 1])):
-        assert loaded(**choices, first_choice=first).splits["train"]["label"][:2] == expected
+        assert which(**choices, first_choice=first).splits["train"]["label"][:2] == expected
     write_table("dev.csv", ["0"])
-    assert loaded(**choices | {"dev": "dev.csv"}).splits["train"]["label"][:2] == [1, 2]
+    assert which(**choices | {"dev": "dev.csv"}).splits["train"]["label"][:2] == [1, 2]
 
 
 @pytest.mark.parametrize("given, message", [
@@ -63,7 +62,7 @@ def test_ambiguous_positions_are_asked_for():
 def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
     with pytest.raises(UserError, match=message):
-        loaded(**{"train": "train.csv", "text": "text", **given})
+        which(**{"text": "text", **given})
 
 
 def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys):
@@ -75,8 +74,8 @@ def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys)
     train, test = rows[:260], rows[260:]
     write_json("train.jsonl", train)
     write_json("test.jsonl", test)
-    which = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": [*"abc"]}
-    results = run_own(fresh_checkpoint, which, "max_length=16", epochs=4, lr=2e-3, bs=8)
+    task = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": [*"abc"]}
+    results = run_own(fresh_checkpoint, task, "max_length=16", epochs=4, lr=2e-3, bs=8)
     written = pd.read_csv("test_outputs/g/which.tsv", sep="\t", index_col="index", dtype=str)["prediction"]
     found = load("g_which_0.pth").predict([tuple(row[name] for name in ("text", *"abc")) for row in test])
     assert written.tolist() == found.labels and found.probabilities.sum(1) == pytest.approx(1.)

@@ -11,14 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
+from custom_tasks import loaded
 from tiny_finetuning import run_own
 from transformers import pipeline
 
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
-from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
 from _utils.custom.tagging import Tagging
 from _utils.errors import UserError
 from _utils.finetuning.model import KeepBest, load_finetuned
@@ -151,13 +150,13 @@ def test_a_run_whose_last_update_diverges_stops_with_a_message(start, keep):
     ("abbb", "balanced", (2., 2 / 3)), ("012", {"2": 5}, (1., 1., 5.))])
 def test_class_weights_are_balanced_or_given_by_label(start, labels, given, weights):
     write_classes(labels)
-    task = load_custom_task(complete_custom_task(OWN | {"class_weights": given})).task
+    task = loaded("train.csv", class_weights=given).task
     assert task.class_weights == pytest.approx(weights)
     logits, targets = torch.randn(2, len(weights)), torch.tensor([0, 1])
     expected = F.cross_entropy(logits, targets, weight=torch.tensor(weights))
     torch.testing.assert_close(task.head.loss()(logits, targets), expected)
     with pytest.raises(UserError, match="'c'"):
-        load_custom_task(complete_custom_task(OWN | {"class_weights": {"c": 5}}))
+        loaded("train.csv", class_weights={"c": 5})
 
 
 LONG = " ".join(WORDS * 3)

@@ -5,9 +5,8 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import pytest
+from custom_tasks import loaded
 
-from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
 from _utils.custom.question_files import read_questions
 from _utils.errors import UserError
 
@@ -38,14 +37,13 @@ def write(name, *questions, context="Alpha beta {}."):
     return name
 
 
-def loaded(train, **keys):
-    definition = {"train": train, "dev": train, "kind": "questions", "name": "q", **keys}
-    return load_custom_task(complete_custom_task(definition))
+def questions(path, **keys):
+    return loaded(str(path), **{"dev": str(path), "kind": "questions", **keys})
 
 
 @pytest.mark.parametrize("question", UNANSWERED.values(), ids=UNANSWERED)
 def test_a_question_without_an_answer_is_unanswerable(folder, question):
-    data = loaded(write("a.json", *[ANSWERED] * 3, question))
+    data = questions(write("a.json", *[ANSWERED] * 3, question))
     assert data.task.questions.has_unanswerable and not any("skipped" in notice for notice in data.notices)
     assert data.splits["train"]["is_impossible"][:] == [0, 0, 0, 1]
     assert data.splits["validation"]["label"][:] == [["beta"]] * 3 + [[]]
@@ -82,7 +80,7 @@ def test_tables_of_questions_are_read(folder, name):
     assert rows["id"][:3] == ["id0", "id1", "id2"] and rows["label"][:2] == [[], ["beta", "Gamma"]]
     assert rows["is_impossible"][:] == [1, 0] * 5
     assert rows["answer_start"][:2] == [-1, 6] and rows["first_word"][:2] == [-1, 1]
-    assert loaded(name).task.questions.has_unanswerable
+    assert questions(name).task.questions.has_unanswerable
     with pytest.raises(UserError, match=f"{name}.*'kind': 'questions'"):
-        loaded(name, kind=None)
+        questions(name, kind=None)
 

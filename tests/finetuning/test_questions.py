@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic_questions import write_synthetic_questions
+from custom_tasks import loaded
 from tiny_finetuning import run_own
 
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
-from _utils.custom.definition import complete_custom_task
 from _utils.custom.kinds import load_custom_task
 from _utils.custom.question_files import read_questions
 from _utils.custom.question_rows import QuestionRows
@@ -36,9 +35,8 @@ def mrqa(**question):
                        "qas": [{"qid": "q", "id": "other", "question": "what?", "answers": ["beta"], **question}]})
 
 
-def loaded(path, **keys):
-    definition = {"train": str(path), "dev": str(path), "kind": "questions", "name": "q", **keys}
-    return load_custom_task(complete_custom_task(definition))
+def questions(path, **keys):
+    return loaded(str(path), **{"dev": str(path), "kind": "questions", **keys})
 
 
 def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
@@ -46,7 +44,7 @@ def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     question = mrqa(detected_answers=[{"text": "beta", "char_spans": [[6, 9]]}])
     lines = [question.replace(CONTEXT, f"Alpha beta {i % 10}.") for i in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    splits = loaded(tmp_path / "a.jsonl", dev=.2).splits
+    splits = questions(tmp_path / "a.jsonl", dev=.2).splits
     train, dev = (set(splits[split]["context"]) for split in ("train", "validation"))
     assert not train & dev and len(train) == 8 and len(splits["validation"]) == 10
 
@@ -60,7 +58,7 @@ def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     for name in ("a.jsonl", "b.jsonl.gz"):
         rows = read_questions(str(tmp_path / name))
         assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
-        splits = loaded(tmp_path / name).splits
+        splits = questions(tmp_path / name).splits
         assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
 
 
@@ -78,7 +76,7 @@ ANSWERED = squad([("beta", 6)])
 def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(UserError, match=message):
-        loaded(tmp_path / "a.json", **keys)
+        questions(tmp_path / "a.json", **keys)
 
 
 def test_names_of_google_are_files_in_a_folder(tmp_path):
@@ -114,8 +112,12 @@ def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path
 def test_questions_from_files_to_predictions(fresh_checkpoint, tmp_path, monkeypatch):
     """From files to scores and to the JSON of the official scripts, by an ensemble of two runs."""
     monkeypatch.chdir(tmp_path)
-    write_synthetic_questions(".", n_train=40, n_test=10)
-    task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions", "questions": {"n_best": 5}}
+    for name, n in ("train", 60), ("test", 30):
+        rows = [{"id": f"{i}", "context": f"The server {i} can read every page.", "question": "Who can read?",
+                 "answers": [{"text": "server", "answer_start": 4}] * bool(i % 3)} for i in range(n)]
+        Path(f"{name}.json").write_text(json.dumps(rows))
+    task = {"name": "q", "train": "train.json", "dev": "train.json", "test": "test.json", "kind": "questions",
+            "questions": {"n_best": 5}}
     results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", "max_length=64", epochs=1)
     assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
     assert list(Runs()[0].scores["test"]) == ["exact", "f1"]

@@ -10,7 +10,6 @@ from _utils.custom.regression import CustomRegression
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,
-    compare_with_published,
     format_scores,
     report,
     summarize,
@@ -62,12 +61,6 @@ def test_errors_are_in_the_unit_of_the_labels_and_other_metrics_in_percent():
     assert format_scores(record) == "r2 50.00 (constant 0.00), rmse 0.00123 (constant 0.00456)"
     [line] = table_of_runs([record]).to_dict("records")
     assert (line["metric"], line["score"], line["other metrics"]) == ("r2", 50., "rmse 0.00123")
-
-
-def test_scores_are_compared_with_published_ones_of_the_same_metric():
-    by_accuracy = row("cola", 0, 70., scores={"validation": {"accuracy": .7}})
-    table = compare_with_published(runs(by_accuracy, row("rte", 0, 60.), group="g"))
-    assert list(table.columns) == ["RTE", "mean of 1"] and "Comparison" not in report(runs(by_accuracy))
 
 
 def test_a_run_of_an_unknown_task_is_skipped_with_a_warning(tmp_path, monkeypatch, capsys):

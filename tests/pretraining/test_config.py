@@ -5,18 +5,13 @@ import pytest
 from transformers import AutoConfig, AutoModel
 
 import finetune
-import pretrain
 from _utils.config import MyConfig, complete
-from _utils.custom.definition import KEYS_OF_KINDS
-from _utils.custom.kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.lengths import length_warnings
 from _utils.finetuning.preparation import for_checkpoint
 from _utils.networks.pretrained import Pretrained
-from _utils.objectives.keys import OF_OBJECTIVES
-from _utils.objectives.kinds import OBJECTIVES
-from _utils.recipes import MASKINGS, RECIPES
+from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.names import GLUE_TEST_FILES
 from pretrain import c
@@ -154,6 +149,16 @@ CONTRADICTIONS = {
     "steps=100 stop_at=101": "stop_at=101 steps=100",
     "objective=electra_15 fast=False": "fast=False objective='electra_15'",
     "two_stage_steps=5": "two_stage_steps=5 objective='electra'",
+    "objective=two_stage steps=5 two_stage_steps=5": "two_stage_steps=5 steps=5",
+    "objective=two_stage tying=tokens": "tying='tokens' objective='two_stage'",
+    "objective=replace_mlm disc_smooth_label=True": "disc_smooth_label=True objective='replace_mlm'",
+    "objective=replace_mlm tying=disentangled": "tying='disentangled' objective='replace_mlm'",
+    "objective=adversarial temperature=2": "temperature=2.0 objective='adversarial'",
+    "objective=mlm two_tower_generator=True": "two_tower_generator=True objective='mlm'",
+    "objective=electric tying=all": "tying='all' two towers",
+    "objective=electric gen_smooth_label=True": "gen_smooth_label=True objective='electric'",
+    "objective=electric uniform_generator=True": "objective='electric' uniform_generator",
+    "generator={'model_type':'bert'} generator_hidden_size=.5": "generator_hidden_size generator=",
     "schedule=one_cycle warmup_steps=5": "warmup_steps=5 schedule='one_cycle'",
     "schedule=adjusted_one_cycle lr_decay_power=2": "lr_decay_power=2.0 schedule='adjusted_one_cycle'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
@@ -222,11 +227,6 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
     assert len(warnings) == bool(warned) and all(warned in text for text in warnings)
 
 
-def test_what_the_keys_select_exists():
-    assert [one.selected_by for one in OF_OBJECTIVES] == [one.selected_by for one in OBJECTIVES]
-    assert KEYS_OF_KINDS.keys() == KINDS.keys()
-
-
 def test_the_defaults_of_finetuning_are_those_of_the_paper():
     c = finetuning()
     assert (c.start, c.end, c.weight_decay, c.double_unordered, c.original_lr_layer_decays) == (0, 10, 0., True, True)
@@ -235,7 +235,3 @@ def test_the_defaults_of_finetuning_are_those_of_the_paper():
     of_glue = {name: TASKS[name] for name in GLUE_TEST_FILES}
     assert {name: task.epochs for name, task in of_glue.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
     assert {name for name, task in of_glue.items() if task.unordered} == {"mrpc", "stsb"}
-
-
-def test_each_masking_has_a_function():
-    assert MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()

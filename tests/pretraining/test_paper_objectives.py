@@ -168,13 +168,3 @@ def test_two_stages_train_one_network_each(workplace):
     run(*settings, "base_run_name=again", "stop_at=2", resume=True)
     run(*settings, "base_run_name=again", "stop_at=11", resume=True)  # more than the four steps of the second stage
     assert equal_weights(learned, weights("again_5"))
-
-
-@pytest.mark.parametrize("settings", [
-    "objective=replace_mlm disc_smooth_label=True", "objective=adversarial temperature=2", "two_stage_steps=5",
-    "objective=two_stage steps=5 two_stage_steps=5", "objective=two_stage tying=tokens",
-    "generator={'model_type':'bert'} generator_hidden_size=.5"])
-def test_settings_without_effect_raise_before_any_work(workplace, settings):
-    with pytest.raises(UserError, match=settings.rpartition(" ")[2].partition("=")[0]):
-        run(*settings.split())
-    assert not Path("datasets").exists()

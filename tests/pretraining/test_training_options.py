@@ -98,14 +98,6 @@ def test_an_option_of_masking_changes_the_shares_of_masks(train, option, expecte
     assert mask_shares(train(option).learn) == pytest.approx(expected, abs=.02)
 
 
-def test_options_of_text_vocabulary_and_initial_weights(train):
-    plain, cleaned, vocabulary, official = map(train, ("", "clean=True", "vocab=300", "initial_weights=official"))
-    assert len(cleaned.learn.dls.train_ds) < .9 * len(plain.learn.dls.train_ds)  # short lines are dropped
-    embeddings = [one.learn.model.generator.get_input_embeddings().weight for one in (plain, vocabulary, official)]
-    assert embeddings[1].shape != embeddings[0].shape
-    assert embeddings[0].abs().max() > .15 and embeddings[2].abs().max() < .11  # truncated at .1, then six steps
-
-
 @pytest.mark.parametrize("logger, files", [("neptune", ".neptune/offline/*/*"), ("wandb", "**/offline-run-*")])
 def test_logger_writes_its_files(workplace, monkeypatch, logger, files):
     pytest.importorskip(logger, reason=f"{logger} is not installed")

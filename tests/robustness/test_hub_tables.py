@@ -2,7 +2,7 @@
 
 import datasets
 import pytest
-from hub_machine import assert_one_line, assert_succeeds
+from hub_machine import assert_succeeds
 from hub_repositories import card, parquet
 
 TEXT, INT = datasets.Value("string"), datasets.Value("int64")
@@ -61,16 +61,3 @@ def test_from_ids_to_predictions(sets, fresh_checkpoint):
         "imdb.tsv": 6, "conll.conll": 7, "boolq.tsv": 5, "swag.tsv": 3, "squad.json": 1}
     assert {line.split("\t")[1] for line in written["boolq.tsv"][1:]} <= {"False", "True"}
     assert {line.split("\t")[1] for line in written["imdb.tsv"][1:]} <= {"neg", "pos"}
-
-
-@pytest.mark.parametrize("task, patterns", [
-    ("{'train': 'some/nothing'}", ["'some/nothing'", "no public dataset"]),
-    ("{'train': 'some/imdb:other'}", ["'some/imdb:other'", "plain"]),
-    ("{'train': 'some/imdb', 'dev': 'dev'}", ["some/imdb::dev", "train.*test"]),
-    ("{'train': 'some/boolq'}", ["question, passage", "'text'"]),
-    ("{'train': 'a.csv', 'dev': 'validation'}", ["'validation' is a split", "'a.csv'"])])
-def test_what_the_hub_does_not_have_is_one_line(sets, fresh_checkpoint, task, patterns):
-    arguments = [f"tasks={task}", f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "device=cpu"]
-    done = sets.run("finetune.py", *arguments)
-    assert_one_line(done, *patterns)
-    assert not (sets.folder / "checkpoints/glue").exists()

@@ -8,16 +8,14 @@ import pytest
 import torch
 from documents import section
 from tiny_finetuning import run_own
+from tiny_pretraining import save_fresh
 from tokenizer_kinds import KINDS, TEXT, save_folder
 from transformers import AutoTokenizer
 
-import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
 from _utils.custom.spans import WORDS as WORDS_OF_SPANS
 from _utils.custom.spans import words_in
 from _utils.custom.words import wordpieces
-from _utils.runs.checkpoints import save_pretrained
 from _utils.text import text_tokenizer
 from _utils.text.exported_tokenizer import exported_tokenizer, exported_tokenizer_of_words
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens
@@ -52,11 +50,8 @@ def checkpoint(small_tokenizer, tmp_path_factory):
     characters = sorted(set("".join(WORDS).lower()) - {*"éï"})
     words = small_tokenizer.get_vocab()
     tokens = [*sorted(words, key=words.get), *characters, *(f"##{character}" for character in characters)]
-    hf_tokenizer, c = tokenizer_from_tokens([*dict.fromkeys(tokens)]), complete(pretrain.c.override(["size=tiny"]))
-    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("pretrained") / "words_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
-    return path
+    return save_fresh(path, tokenizer_from_tokens([*dict.fromkeys(tokens)]))
 
 
 @pytest.fixture

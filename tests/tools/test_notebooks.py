@@ -21,7 +21,7 @@ def test_script_equals_exported_notebook(repo, notebook, script):
 
 
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in TASKS}
-OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"],
+OVERRIDES = {"Pretrain.ipynb": ["steps=4", "num_workers=0", "milestones=100"],
              "Finetune_GLUE.ipynb": [f"task_overrides={FEW_ROWS}"]}
 CHECKPOINT = "checkpoints/pretrain/quickstart_11081_100.0%.pth"
 RESULTS = {
@@ -30,15 +30,21 @@ RESULTS = {
 }
 
 
-# It runs in a temporary folder, with empty files for plots.
-PREPARE = """import os, sys
+# It runs in a temporary folder, with a part of the quickstart's text and with empty files for plots.
+PREPARE = """import gc, lzma, os, sys
+from pathlib import Path
 sys.path[:0] = [{repo!r}, {repo!r} + "/tests/support"]
 os.chdir({folder!r})
+from _utils.text.readers import EMBEDDED
+for name, path in EMBEDDED.items():
+    EMBEDDED[name] = Path(name + ".txt").absolute()
+    EMBEDDED[name].write_text(lzma.open(path, "rt").read(200_000))
 from matplotlib.figure import Figure
 from script_server import save_empty_file
 Figure.savefig = save_empty_file
 from _utils.finetuning import quickstart
 quickstart.ROWS, quickstart.SETTINGS = {{"n_train": 32, "n_dev": 16}}, {{"lr": 1e-3, "epochs": 1}}
+gc.freeze()  # the imported libraries, among which finetuning would search for garbage after each run
 """
 
 

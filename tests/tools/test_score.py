@@ -7,14 +7,12 @@ import pandas as pd
 import pytest
 import torch
 from documents import section
+from tiny_pretraining import save_fresh
 
-import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
-from _utils.runs.checkpoints import save_pretrained
 from _utils.training.scores import load
 
 TEXTS = ["The generator replaces some words.", "A network makes guesses, good and bad.", "time", "the the the words"]
@@ -23,11 +21,8 @@ TEXTS = ["The generator replaces some words.", "A network makes guesses, good an
 @pytest.fixture(scope="module")
 def electric(small_tokenizer, tmp_path_factory):
     """Path of a checkpoint of Electric with random weights, for inputs of 16 tokens."""
-    c = complete(pretrain.c.override(["size=tiny", "objective=electric", "max_length=16"]))
-    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("electric") / "electric_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    return str(path)
+    return str(save_fresh(path, small_tokenizer, "objective=electric", "max_length=16"))
 
 
 @torch.no_grad()

@@ -71,7 +71,7 @@ def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys)
     for _ in range(300):
         choices, label = dict(zip("abc", rng.sample(COLORS, 3))), rng.randrange(3)
         rows.append({"text": f"the {choices['abc'[label]]} one", **choices, "label": label})
-    train, test = rows[:260], rows[260:]
+    train, test = rows[:260], [*rows[260:299], dict.fromkeys(("text", *"abc"), "") | {"label": 0}]
     write_json("train.jsonl", train)
     write_json("test.jsonl", test)
     task = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": [*"abc"]}

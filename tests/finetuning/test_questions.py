@@ -112,14 +112,15 @@ def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path
 def test_questions_from_files_to_predictions(fresh_checkpoint, tmp_path, monkeypatch):
     """From files to scores and to the JSON of the official scripts, by an ensemble of two runs."""
     monkeypatch.chdir(tmp_path)
+    empty = [{"id": "none", "context": "", "question": "Who?", "answers": []}]
     for name, n in ("train", 60), ("test", 30):
         rows = [{"id": f"{i}", "context": f"The server {i} can read every page.", "question": "Who can read?",
                  "answers": [{"text": "server", "answer_start": 4}] * bool(i % 3)} for i in range(n)]
-        Path(f"{name}.json").write_text(json.dumps(rows))
+        Path(f"{name}.json").write_text(json.dumps(rows + empty * (name == "test")))
     task = {"name": "q", "train": "train.json", "dev": "train.json", "test": "test.json", "kind": "questions",
             "questions": {"n_best": 5}}
     results = run_own(fresh_checkpoint, task, "end=2", "th_run=0,1", "max_length=64", epochs=1)
-    assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
+    assert results.scores["baseline"].tolist() == pytest.approx([100 / 3, 1100 / 31], abs=.1)
     assert list(Runs()[0].scores["test"]) == ["exact", "f1"]
     files = [Path("test_outputs/g", folder, "q.json") for folder in ("", "n_best", "null_odds")]
     texts, n_best, odds = (json.loads(file.read_text()) for file in files)

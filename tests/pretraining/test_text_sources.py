@@ -88,6 +88,13 @@ def test_folders_are_read_recursively_and_globs_like_in_a_shell(tmp_path, texts_
     assert texts_of(source) == expected.split()
 
 
+def test_folders_of_a_glob_may_have_brackets_in_their_names(tmp_path, texts_of):
+    for name, content in {"[ab] c/1.txt": "first", "[ab] c/[x] d/3.txt": "third", "b c/1.txt": "other"}.items():
+        write(tmp_path / name, content)
+    assert texts_of("[ab] c/*.txt") == ["first"] and texts_of("[ab] c/[x] d/*.txt") == ["third"]
+    assert texts_of("[a-c] ?/1.txt") == ["other"]
+
+
 def test_files_that_are_not_read_are_named(tmp_path, capsys):
     for name in ("a.txt", "b.txt.aa", "data.json", ".c.txt"):
         write(tmp_path / "texts" / name, "x")

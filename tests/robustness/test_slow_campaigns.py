@@ -1,6 +1,8 @@
 """Slow tests, minutes each: the quickstart from start to end, compiled runs, and memory of preprocessing."""
 import contextlib
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -11,9 +13,12 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from hub_repositories import parquet
+from hub_server import HubServer
 
 from _utils.finetuning.runs import Runs
 from _utils.runs.log import read_metrics
+from _utils.text.readers import PROSE
 
 pytestmark = pytest.mark.slow
 needs_proc = pytest.mark.skipif(
@@ -72,6 +77,39 @@ def peak_memory(command, cwd, environment=None):
     assert process.wait() == 0
     watcher.join()
     return peak
+
+
+STREAM = """
+import time
+from _utils.text.examples import prepare_examples
+from _utils.text.sources import load_documents
+from _utils.text.vocabulary import load_tokenizer
+started = time.time()
+examples = prepare_examples(load_documents("someone/large", "datasets", stream=True), load_tokenizer("prose"), 128, 0,
+                            "datasets", num_proc=1)
+print(f"{time.time() - started:.0f} seconds, {len(examples):,} examples")
+"""
+
+
+@needs_proc
+def test_memory_and_disk_of_a_stream_do_not_grow_with_the_text(repo, tmp_path):
+    """0.1 and 1 GB of text, in files of 50 MB. Prints what a process needs."""
+    rng = random.Random(0)
+    words = [word for word in (PROSE / "vocab.txt").read_text().split() if word.isalpha()]
+    texts = ["\n".join(" ".join(rng.choices(words, k=20)) for _ in range(20)) for _ in range(25_000)]
+    size, shard, hub, peaks = sum(map(len, texts)), parquet({"text": texts}), HubServer(), []
+    for n in (2, 20):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        hub.commit("datasets/someone/large", {f"train-{i:02}.parquet": shard for i in range(n)})
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "hub"), "PYTHONPATH": str(repo),
+                        "NO_PROXY": "localhost,127.0.0.1"}
+        peaks.append(peak_memory([sys.executable, "-c", STREAM], folder, environment))
+        kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        print(f"{n * size / 1e6:,.0f} MB of text: {peaks[-1] / 1e6:,.0f} MB of memory, {kept / 1e6:,.0f} MB kept")
+        assert kept < .5 * n * size
+    assert peaks[1] < peaks[0] + 1e8
 
 
 @needs_proc

@@ -4,6 +4,7 @@ import random
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from documents import section
@@ -121,7 +122,9 @@ def test_classes_of_pairs(finetuned, rng, max_length):
     rows = [{"a": sentence(rng, rng.randint(3, 20)), "b": sentence(rng, rng.randint(3, 20)), "label": i % 2}
             for i in range(64)]
     pairs = [(sentence(rng, first), sentence(rng, second)) for first in LENGTHS for second in LENGTHS]
-    expected = finetuned(rows, f"max_length={max_length}", text=["a", "b"]).predict(pairs).probabilities
+    model = finetuned(rows, f"max_length={max_length}", text=["a", "b"])
+    expected, by_name = model.predict(pairs).probabilities, pd.DataFrame(pairs, columns=["a", "b"])[["b", "a"]]
+    assert model.predict(by_name).probabilities == pytest.approx(expected)
     found = examples("Pairs")
     inputs = found["tokenizer"].pad([found["encode"](*pair) for pair in pairs], return_tensors="pt")
     with torch.no_grad():

@@ -113,6 +113,15 @@ def test_minus_one_is_no_label_unless_the_training_file_has_it(labels, of_test, 
 # Weights and scales
 
 
+def test_balanced_weights_of_several_labels_are_negatives_by_positives():
+    """A label of all rows counts as missing in one."""
+    labelled([["often", "always"], ["often", "always"], ["often", "rare", "always"], ["other", "always"]] * 10)
+    task = loaded(dev="a.jsonl", kind="multilabel", class_weights="balanced").task
+    assert dict(zip(task.labels, task.class_weights)) == pytest.approx(
+        {"always": 1 / 40, "often": 10 / 30, "other": 30 / 10, "rare": 30 / 10})
+    assert task.head.loss().pos_weight.tolist() == pytest.approx(task.class_weights)
+
+
 def test_weights_and_scales_follow_from_the_training_rows_without_the_dev_share():
     labelled(["rare"] * 5 + ["usual"] * 15)
     data = loaded(dev=.4, class_weights="balanced")

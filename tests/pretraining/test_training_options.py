@@ -64,15 +64,6 @@ def test_an_option_of_loss_or_update_changes_only_that(train):
     assert lrs["lr=1e-3"] == pytest.approx([lr * 1e-3 / 3e-4 for lr in lrs[""]])
 
 
-def test_half_precision_rounds_the_same_step(train):
-    plain = train()
-    for precision in ("bf16", "fp16"):
-        found = train(f"precision={precision}")
-        assert found.rows[0]["gen_loss"] == pytest.approx(plain.rows[0]["gen_loss"], rel=.02)
-        assert {"gen_loss", "disc_loss"} <= differing(found, plain, step=0)
-        assert found.outputs[0].is_mlm_applied.equal(plain.outputs[0].is_mlm_applied)
-
-
 @pytest.mark.parametrize("option", ["sampling='multinomial'", "temperature=0.5", "disallow_correct=True"])
 def test_an_option_of_sampling_reaches_the_model(small_tokenizer, option):
     """test_golden_sampling.py compares samples of the model with their distribution."""

@@ -1,4 +1,4 @@
-"""Multiple choice: files, encoded rows, and a run from a file to transformers."""
+"""Multiple choice: labels in files, and a run from a file to predictions."""
 import json
 import random
 from pathlib import Path

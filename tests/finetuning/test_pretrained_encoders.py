@@ -1,4 +1,4 @@
-"""Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
+"""Loading encoders to finetune: transformers folders of several families."""
 import copy
 
 import pytest

@@ -1,4 +1,4 @@
-"""Questions without an answer, tables with a row for each question, and contexts without text."""
+"""Questions without an answer, and tables with a row for each question."""
 import json
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Question answering: files, odd input, from files to predictions, and the export to transformers."""
+"""Question answering: files, odd input, and from files to predictions."""
 import gzip
 import json
 from pathlib import Path

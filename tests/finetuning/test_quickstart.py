@@ -1,5 +1,4 @@
-"""The quickstart's tables, its measurements on damaged text, and the comparison of three networks."""
-
+"""The tables of the quickstart."""
 import pytest
 
 from _utils.finetuning.sentence_tables import write_sentence_tables

@@ -1,4 +1,4 @@
-"""The baseline of TF-IDF and logistic regression beside a network, and its cost on large tables."""
+"""The baseline of TF-IDF and logistic regression beside a network."""
 import random
 
 import datasets

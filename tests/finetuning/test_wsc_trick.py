@@ -1,4 +1,4 @@
-"""The WSC trick: reading schemas, locating WNLI's pronouns, and scoring candidates."""
+"""The WSC trick: schemas, WNLI's pronouns, and scoring candidates."""
 import json
 import re
 from collections import Counter

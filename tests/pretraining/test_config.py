@@ -1,4 +1,4 @@
-"""MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
+"""MyConfig, `key=value` overrides, and the values that `complete` derives from recipe and quickstart."""
 from types import SimpleNamespace
 
 import pytest

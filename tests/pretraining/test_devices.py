@@ -1,5 +1,4 @@
-"""The device, the default precision, and the seeds of a step."""
-
+"""The device and the default precision."""
 import pytest
 import torch
 

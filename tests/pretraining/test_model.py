@@ -1,5 +1,4 @@
-"""The networks: parameter counts and names, tied weights, and logits at masked positions."""
-
+"""The networks: parameter counts, and logits at masked positions."""
 import pytest
 import torch
 from electra_models import Vocabulary, build

@@ -1,4 +1,4 @@
-"""Files of prepared examples: what a killed process leaves, and which runs share them."""
+"""Files of prepared examples that a killed process leaves."""
 import itertools
 import multiprocessing
 import os

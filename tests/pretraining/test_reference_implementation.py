@@ -1,4 +1,4 @@
-"""Fast steps of pretraining equal the plain ones of the notebook and of benchmarks/reference.py."""
+"""Fast steps of pretraining equal the plain ones of the notebook."""
 import copy
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Slow tests, minutes each: the quickstart from start to end, compiled runs, and memory of preprocessing."""
+"""Slow tests, minutes each: the quickstart from start to end, and memory of preprocessing."""
 import contextlib
 import json
 import os

@@ -1,4 +1,4 @@
-"""`python -m _utils`: the list of commands, and the help of each."""
+"""The help of each command of `python -m _utils`."""
 import pytest
 
 from _utils.__main__ import COMMANDS, main

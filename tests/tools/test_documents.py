@@ -1,5 +1,4 @@
-"""README and docs/: commands, settings, files, functions, tests, links and facts that they name exist and are correct.
-"""
+"""README and docs/: commands, settings, files, functions, tests and links that they name exist and are correct."""
 import importlib
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Installing the requirements by the commands of README and Makefile, where pip is old, and what has to be built."""
+"""Installing the requirements by the commands of README and Makefile where pip is old."""
 import os
 import re
 import subprocess

@@ -1,5 +1,4 @@
-"""Plots: unusual characters, runs without metrics, and the loss of another objective."""
-
+"""Plots: unusual characters, and runs without metrics."""
 import pytest
 
 from _utils.plots import plot_training, save_plot, tokens_in_color

@@ -1,4 +1,4 @@
-"""The speedrun: steps for a given time, and what a machine leaves that is taken away at any moment."""
+"""The speedrun: what a machine leaves that is taken away at any moment."""
 import random
 from pathlib import Path
 

@@ -125,6 +125,23 @@ def test_the_held_out_loss_is_the_weighted_sum_of_its_terms(setting):
     assert found["loss"] == pytest.approx(sum(weight * term for weight, term in zip(weights, terms)), rel=1e-5)
 
 
+def test_steps_that_are_tried_are_those_of_the_training_and_change_nothing():
+    """Networks that were loaded are in evaluation mode until fastai's `fit`."""
+    learn, trained = (build_learner("cpu", "precision=fp16") for _ in range(2))
+    for network in learn.model.children():
+        network.eval()
+
+    def state():
+        scale, rates = learn.scaler.state_dict(), [group["lr"] for group in learn.opt.opt.param_groups]
+        return scale, rates, [module.training for module in learn.model.modules()], torch.get_rng_state().tolist()
+    before, weights = state(), [p.clone() for p in learn.model.parameters()]
+    with cuda_graph.state_restored(learn):
+        tried = [tensor.clone() for tensor in train(learn)]
+    assert state() == before and all(map(torch.equal, weights, learn.model.parameters()))
+    assert all(map(torch.equal, tried, train(trained)))  # with the same dropout
+    assert all(map(torch.equal, train(learn.model.train() and learn), tried))
+
+
 def needs_gpu(test):
     return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")(test))
 

@@ -70,6 +70,15 @@ def test_an_answer_in_a_text_without_spaces_is_its_characters(tokenizer, context
     assert text == answer and first == start and context[last:start + len(answer)] in ("", "\u3099")
 
 
+def test_spans_of_a_long_text_without_spaces_have_the_answer_at_its_place(tmp_path):
+    context = "周三写书。" * 30 + "周三住在河边。"
+    questions = questions_of(tmp_path, context, "周三", 150)
+    rows = QuestionRows(questions, uncased(context), 64, QuestionOptions(doc_stride=16))
+    starts = rows.gold[:, 0].tolist()
+    assert {first + start - offset for (first, offset, _), start in zip(rows.spans.tolist(), starts) if start} == {150}
+    assert [start > 0 for start in starts] == [first <= 150 and 152 <= first + n for first, _, n in rows.spans]
+
+
 @pytest.mark.parametrize("start", [0, 8, 12])
 def test_an_answer_in_a_text_without_spaces_must_be_at_its_place(start, tmp_path):
     """One word of a text with spaces may begin anywhere in it (F54), a text without them is not one word."""

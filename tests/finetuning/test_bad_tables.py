@@ -17,6 +17,7 @@ def folder(tmp_path, monkeypatch):
 SPAN = '{"text": "Anna left", "label": %s}\n'
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", "line 4: 1 columns instead of 2"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", "line 4: 3 columns instead of 2"),
     ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", "line 3: 1 columns instead of 2"),
     ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', "line 5: .*'text' contains ''"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", "line 4: .*'label' contains ''.* x, y"),
@@ -24,18 +25,24 @@ BAD_FILES = [
     ("a.csv", 'text,label\none,x\n"two,y\n', "line 3 .*CSV"),
     ("a.csv", "text,label\none,x\ncaf\xe9,y\n", "line 3 .*UTF-8"),
     ("a.csv", "a,b,label\n1,2,3\n", "a, b, label.*'text'"),
+    ("a.csv", "text,label\none,x\n", "'stars' .*text, label", {"label": "stars"}),
     ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), "99 .*0x"),
+    ("a.csv", "text,label\n", "no rows"),
     ("a.csv", "", "no rows"),
     ("a.csv", "text,label\none,x\ntwo,y\n", "'-1' .*text, label", {"text": "text", "label": -1}),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", "line 21: .*'n/a'"),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", "line 21: .*'inf'"),
     ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 columns instead of 2", {"kind": "tagging"}),
     ("a.csv", "text,label\n" + "one,1.5\n" * 9, "1.5", {"kind": "regression"}),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2,0\nthree;4\n" * 9, "comma.*'1,5' in line 2.*'kind'"),
+    ("a.csv", "text;label\n" + "one;1.500,25\ntwo;12,5\n" * 9, "'1.500,25' in line 2.*'kind'"),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2.5\n" * 9, "'1,5' in line 2, .*'2.5' in line 3", {"kind": "regression"}),
+    ("a.csv", "text;label\n" + "one;1,500\ntwo;2,000\n" * 9, "'1,500' .*thousands", {"kind": "regression"}),
     ("a.jsonl", '{"text": "a b", "label": [0.5, 1.5]}\n' * 9, "lists of numbers, such as .0.5, 1.5. in line 1"),
     ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", "'label'", {"text": "text"}),
     ("a.csv", "text,x,y\n" + "one,0,1\n" * 30 + "two,2,0\n", "line 32: .*'x' contains '2'",
      {"label": ["x", "y"], "kind": "multilabel"}),
+    ("a.csv", "text,label\n" + "one,['x']\n" * 20 + "two,['x'\n", "line 22: .*'label'"),
     ("a.csv", "text,label\n" + "one,[1. 0. 0.]\n" * 9, "line 2: .*label", {"kind": "multilabel"}),
     ("a.jsonl.gz", "", "compressed"),
     ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", "0.9 .*2 'groups'", {"groups": "group", "dev": .9}),
@@ -45,10 +52,11 @@ BAD_FILES = [
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'class_weights' does not apply", {"class_weights": "balanced"}),
     ("a.csv", "text,x,y\none,0,1\ntwo,1,0\n", "2 columns.*'tagging'", {"label": ["x", "y"], "kind": "tagging"}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
-    ("a.csv", "text,label\none,x\ntwo,y\n", "'threshold' does not apply", {"threshold": .3}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy.*macro_f1", {"metrics": "f1"}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'rmse'.*best", {"metrics": ["rmse", "r2"]}),
+    ("a.csv", "text,label\none,\ntwo,\n", "labels"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', "line 2 .*JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', "line 2: .*'text' contains 5"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', "line 1 .*surrogates"),
@@ -58,6 +66,9 @@ BAD_FILES = [
      {"kind": "tagging"}),
     ("a.json", '{"text": ["a film", "a word"], "label": ["x", "y"]}\n', "one row.*each row"),
     ("a.jsonl", SPAN % '[[0, 99, "PER"]]' * 20, "line 1: .*99", {"kind": "spans"}),
+    ("a.jsonl", SPAN % '[[3, 1, "PER"]]' * 20, "line 1: .*3, 1", {"kind": "spans"}),
+    ("a.jsonl", SPAN % '[["a", "b"]]' * 20, "line 1: ", {"kind": "spans"}),
+    ("a.jsonl", SPAN % '[[0, 4, ["PER", "ORG"]]]' * 20, "line 1: ", {"kind": "spans"}),
     ("a.jsonl", SPAN % '[{"from": 0, "to": 4}]' * 20, "line 1: ", {"kind": "spans"}),
     ("a.txt", "one O\ntwo\n\n", "line 2: 1 columns instead of 2"),
     ("a.txt", "% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3, "line 1: 6 columns instead of 3"),
@@ -65,8 +76,12 @@ BAD_FILES = [
     ("a.txt", "one A\n\ntwo B\nthree B\n", "scheme='iob2'", {"scheme": "iob2"}),
     ("a.txt", "one N A\ntwo N B\n", "'text'.* 0, 1", {"text": [0, 1]}),
     ("a.txt", "the film is good\tpos\nbad\tneg\n" * 9, "line 1: .*several words .*9 of 18 lines.*csv"),
+    ("a.txt", "pos\tthe film is good\n\nneg\tbad\n\n" * 9, "line 1: .*several words .*csv"),
     ("a.txt", "__label__pos good film\n__label__neg not good at all\n" * 9, "line 1: .*fastText.*csv"),
+    ("a.txt", '{"text": "a b", "label": "x"}\n' * 9, "line 1: .*JSON.*csv"),
+    ("a.txt", "text,label\nthe film is good,pos\nbad,neg\n" * 9, "line 2: .*columns.*csv"),
     ("a.txt", "good\tpos\nbad\tneg\n" * 50, "1 sentences and 100 words.*csv"),
+    ("a.txt", "很好看\tpos\n\n太长了\tneg\n\n" * 9, "18 sentences and 18 words.*csv"),
     ("a.txt", "1\tdu\tO\n2\tParis\tB-X\n\n" * 9, "first column has numbers.*'text'"),
     ("a.tsv", "the\tO\ncat\tB-X\n\n" * 9, "found: the, O.*header.*.conll"),
     ("a.parquet", "text", "parquet"),
@@ -85,7 +100,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(case):
 @pytest.mark.parametrize("description, message", {
     "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "train: None.*.csv",
     "{'train': None}": "train: None", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
-    "{'train': 'a.csv', 'positive': 1}": "positive: 1", "{'train': 'a.csv', 'threshold': 1.5}": "threshold: 1.5",
+    "{'train': 'a.csv', 'positive': 1}": "positive: 1",
     "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification'",
     "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",
     "{'train': 'a.txt', 'kind': 'classification'}": "'a.txt'.*'classification'.*csv",
@@ -106,11 +121,17 @@ def test_settings_of_own_tasks_are_given_by_name():
         complete_finetuning(finetune.c.override([tasks, "task_overrides={'review': {'lr': .1}}"]))
 
 
-@pytest.mark.parametrize("name, content, malformed", [
-    ("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 5 + "short\n,x\nlong,x,y\nthree,\n",
+@pytest.mark.parametrize("name, content, given, malformed", [
+    ("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 5 + "short\n,x\nlong,x,y\nthree,\n", {},
      "4 of 14 rows .*: line 12, line 13, line 14 [.]{3}"),
-    ("a.conll", "a O\nb B-X\n\n" * 5 + "c\n\nd O O\n", "2 of 12 rows .*: line 16, line 18[)]")])
-def test_malformed_rows_are_counted_and_the_first_three_named(name, content, malformed):
+    ("a.csv", "text,label\n" + "one,1.5\ntwo,2\n" * 10 + "three,many\n" * 2, {"kind": "regression"},
+     "2 of 22 rows .*: line 22, line 23[)]"),
+    ("a.jsonl", '{"text": 1, "label": "x"}\n{"text": 2, "label": "y"}\n' * 2, {},
+     "contains 1, which is not a text .4 of 4 rows .*: line 1, line 2, line 3 [.]{3}"),
+    ("a.conll", "a O\nb B-X\n\n" * 5 + "c\n\nd O O\n", {}, "2 of 12 rows .*: line 16, line 18[)]"),
+    ("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,2\n" * 2, {"text": "text", "label": ["x", "y"], "kind": "multilabel"},
+     "2 of 4 rows .*: line 3, line 5[)]")])
+def test_malformed_rows_are_counted_and_the_first_three_named(name, content, given, malformed):
     Path(name).write_text(content)
     with pytest.raises(UserError, match=malformed):
-        loaded(name, dev=name)
+        loaded(name, **{"dev": name, **given})

@@ -42,14 +42,32 @@ def test_predict_reads_the_columns_of_tables_by_name(start):
         assert found.labels == labels and np.array_equal(found.probabilities, probabilities)
     for row in (TEXTS[3], table.iloc[3], {"review": TEXTS[3]}):
         assert np.allclose(model.predict(row).probabilities, probabilities[3:4], atol=1e-5)
-    for texts, message in (([], "empty"), (table[["id"]], "'review'.*id"), (None, "contains None"),
+    for texts, message in (([], "empty"), (table[:0], "empty"), ({}, "empty"), (table[["id"]], "'review'.*id"),
+                           ({"id": [1]}, "'review'.*id"), (5, "contains 5"), (None, "contains None"),
+                           ({"review": ["a"], "id": [1, 2]}, "equal length"),
                            (pd.DataFrame({"review": ["a", None]}), "row 1: .*'review' contains")):
         with pytest.raises(UserError, match=message):
             model.predict(texts)
 
 
+def test_predict_reads_pairs_by_name(start):
+    rows = [(first, second, "ab"[i % 2]) for i, (first, second) in enumerate(zip(TEXTS, TEXTS[::-1]))]
+    write_csv("train.csv", ("q", "a", "label"), rows)
+    start(OWN | {"text": ["q", "a"]})
+    model, table = finetune.load("g_mine_0.pth"), pd.read_csv("train.csv")
+    expected = model.predict(list(zip(table["q"], table["a"]))).probabilities
+    renamed = table.set_axis(["text1", "text2", "label"], axis=1)
+    for texts in (table[["label", "a", "q"]], table.to_dict("records"), renamed):
+        assert np.array_equal(model.predict(texts).probabilities, expected)
+    for texts in (table[["q"]], ["a text", "another"], [1, 2]):
+        with pytest.raises(UserError, match="'a'|2 texts"):
+            model.predict(texts)
+
+
 # Test files with labels and empty rows
 
+SQUAD = {"id": "a", "context": "Anna left Oslo.", "question": "Who left?",
+         "answers": {"text": ["Anna"], "answer_start": [0]}}
 ROWS = {  # kind: (training rows, rows without a text)
     "classification": ([("a", "x"), ("b", "y")], [("", "x"), (" ", "y")]),
     "regression": ([("a", 1.5), ("b", 2.)], [("", 1.), (" ", 2.5)]),
@@ -72,6 +90,26 @@ def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     assert row.scores["test"].keys() == row.scores["validation"].keys() and metric in row.baselines["test"]
 
 
+def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_text(start):
+    header = ("text", "a", "b", "label")
+    write_csv("train.csv", header, [("which", "one", "two", i % 2) for i in range(40)])
+    write_csv("test.csv", header, [("", "one", "two", 0), ("which", "", "", 1), ("", "", "", 1)])
+    start(OWN | {"test": "test.csv", "kind": "choices", "choices": ["a", "b"]})
+    write("train.json", json.dumps([SQUAD] * 20))
+    empty = [{"context": ""}, {"question": ""}, {"context": " ", "answers": {"text": [], "answer_start": []}}]
+    write("test.json", json.dumps([SQUAD | row | {"id": str(i)} for i, row in enumerate([{}, *empty])]))
+    start({"name": "asked", "kind": "questions", "train": "train.json", "dev": "train.json", "test": "test.json"})
+    both = {"validation", "test"}
+    assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
+
+
+def test_a_labelled_test_file_without_any_word_is_rejected(start):
+    write("train.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 40)
+    write("test.jsonl", '{"text": " ", "label": []}\n')
+    with pytest.raises(UserError, match="'mine'.*no words"):
+        start(OWN | {"kind": "spans", "train": "train.jsonl", "test": "test.jsonl"})
+
+
 # The threshold of several labels
 
 OUTPUTS = np.array([[.3, .1, .2], [.28, .6, .1], [.05, .35, .2], [.1, .1, .31]])
@@ -88,16 +126,34 @@ def test_a_label_applies_from_the_threshold(threshold, applied, f1):
     assert f1 == pytest.approx(f1_score(task.scores.targets(LABELS), OUTPUTS >= applied, average="micro"))
 
 
-def test_the_threshold_of_a_run_is_stored_reported_and_used(start, capsys):
+@pytest.mark.parametrize("threshold", ["best", .2])
+def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, capsys, threshold):
     found = lambda text: [label for label in ("generator", "word", "text") if label in text.split()]
     for name in ("train", "test"):
         write(f"{name}.jsonl", "\n".join(json.dumps({"text": text, "label": found(text)}) for text in TEXTS * 3))
-    start(OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": "multilabel",
-                 "threshold": "best"}, epochs=3)
-    [row], model = Runs(), finetune.load("g_mine_0.pth")
-    threshold, (labels, probabilities) = model.task.scores.threshold, model.predict(TEXTS)
-    assert [np.array(model.labels)[of_text].tolist() for of_text in probabilities >= threshold] == labels
-    assert f"threshold {threshold:g}" in capsys.readouterr().out
-    assert row.scores["test"] == pytest.approx(row.scores["validation"])  # of the same rows
+    task = OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": "multilabel",
+                  "threshold": threshold}
+    start(task, "end=2", epochs=3)
+    printed, applied = capsys.readouterr().out, {}
+    for row in Runs():
+        model = finetune.load(f"g_mine_{row.run}.pth")
+        applied[row.run] = model.task.scores.threshold
+        labels, probabilities = model.predict(TEXTS)
+        applies = probabilities >= applied[row.run]
+        assert [np.array(model.labels)[of_text].tolist() for of_text in applies] == labels
+        assert f"threshold {applied[row.run]:g}" in printed
+        assert row.scores["test"] == pytest.approx(row.scores["validation"])  # of the same rows
+    assert len(applied) == 2 and (threshold == "best" or set(applied.values()) == {.2})
+    start(task, "end=2", "do_finetune=False", "th_run=[0, 1]", epochs=3)  # an ensemble, with the mean of the thresholds
+    models = [finetune.load(f"g_mine_{run}.pth") for run in (0, 1)]
+    mean = sum(model.predict(TEXTS).probabilities for model in models) / 2 >= sum(applied.values()) / 2
     written = pd.read_csv("test_outputs/g/mine.tsv", sep="\t", index_col="index", keep_default_na=False)["prediction"]
-    assert written[:40].tolist() == list(map("|".join, labels))
+    assert written[:40].tolist() == ["|".join(np.array(models[0].labels)[row]) for row in mean]
+
+
+def test_a_threshold_belongs_to_several_labels(start):
+    write("train.csv", "text,label\n" + "one,x\ntwo,y\n" * 20)
+    with pytest.raises(UserError, match="'threshold' does not apply"):
+        start(OWN | {"threshold": .3})
+    with pytest.raises(UserError, match="threshold: 1.5.*between 0 and 1.*'best'"):
+        start(OWN | {"threshold": 1.5})

@@ -32,6 +32,15 @@ def test_the_kind_and_the_labels_follow_from_the_file(labels, kind, found):
     assert loaded(dev=.2).splits["validation"]["text"][:] == data.splits["validation"]["text"][:]
 
 
+@pytest.mark.parametrize("line, mistake, kind", [
+    ("one,{}.5\n", "two,3|4", "regression"), ("one two,O B-X\n", ",", "tagging")])
+def test_a_mistake_in_one_row_does_not_change_the_kind(line, mistake, kind):
+    """A separator in a score, and a sentence without words."""
+    write("a.csv", "text,label\n" + "".join(line.format(i) for i in range(150)) + mistake)
+    data = loaded("a.csv", kind="tagging" if kind == "tagging" else None)
+    assert data.task.kind == kind and has(data, "skipped 1 of 151 rows")
+
+
 @pytest.mark.parametrize("labels, kind", [
     (["a"] * 39 + ["a|b"], "multilabel"), (["1", "2"] * 30 + ["2.5"], "regression"),
     (["a"] * 39 + [["a", "b"]], "multilabel"), (["O"] * 39 + [[[0, 4, "PER"]]], "spans"),
@@ -45,6 +54,16 @@ def test_labels_that_may_be_of_another_kind_are_asked_for(labels, kind):
     write("a.csv", "text,label\n" + "Anna left,B-PER O\nshe left,O O\n" * 9)
     with pytest.raises(UserError, match="line 2.*'kind' to 'tagging'"):
         loaded("a.csv")
+
+
+def test_a_text_with_quoted_keys_of_questions_is_a_text():
+    write("a.csv", "text,label\n" + "the keys 'qas' and 'answer_start',x\nother,y\n" * 5)
+    assert loaded("a.csv", dev=.2).task.kind == "classification"
+
+
+def test_texts_in_brackets_are_texts():
+    write("a.csv", "text,label\n" + "[laughs] no,a\n[ ok ],b\n" * 10)
+    assert set(loaded("a.csv").splits["train"]["text"]) == {"[laughs] no", "[ ok ]"}
 
 
 def test_a_cell_of_a_csv_file_may_be_a_book():
@@ -65,7 +84,13 @@ def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(row):
     assert data.task.labels == ("B-PER", "I-PER", "O") and data.splits["train"]["text"][0] == ["Anna", "d'Arc", "went"]
 
 
-@pytest.mark.parametrize("comments", ["# id 0-abc\tdomain=en", "# newdoc\n# text = a # b", "# x = O"])
+def test_the_text_may_be_the_last_column_of_a_conll_file():
+    write("a.conll", "O the\nB-X cat\n\n" * 10)
+    assert loaded("a.conll", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
+
+
+@pytest.mark.parametrize("comments", ["# sent_id = 5", "# id 0-abc\tdomain=en", "# newdoc\n# text = Anna went",
+                                      "# text = a # b", "# a longer comment", "# x = O"])
 def test_comments_before_a_sentence_are_no_words(comments):
     write("a.conll", f"{comments}\n# NN O\nAnna NN B-PER\n# NN O\n\n" * 20)
     assert set(map(tuple, loaded("a.conll").splits["train"]["text"][:])) == {("#", "Anna", "#")}
@@ -95,13 +120,14 @@ def test_tags_are_converted_to_one_scheme(scheme, tags):
     assert tags_of(loaded("a.conll", dev="a.conll", scheme=scheme)) == tags
 
 
-def test_a_test_file_without_the_column_of_tags_has_none():
+@pytest.mark.parametrize("line", ["{}", "{} NN"])
+def test_a_test_file_without_the_column_of_tags_has_none(line):
     write("a.conll", "the NN O\ncat VB B-X\n\n" * 10)
-    data = loaded("a.conll", test=write("b.conll", "the NN\ndog NN\n"))
+    data = loaded("a.conll", test=write("b.conll", "".join(line.format(word) + "\n" for word in ("the", "dog"))))
     assert data.task.labels == ("B-X", "O") and data.splits["test"]["label"][:] == [[]]
 
 
-@pytest.mark.parametrize("space", ["\u00a0", "\u200b", "\x85"])
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007", "\u2009", "\u3000", "\u200b", "\x85"])
 def test_other_spaces_than_those_between_words_are_part_of_a_word(space):
     write("a.conll", f"10{space}000 B-N\n{space} O\n\n" * 20)
     assert loaded("a.conll").splits["train"]["text"][0] == [f"10{space}000", space]
@@ -122,20 +148,31 @@ TOOLS = {  # how other programs write them
 }
 
 
-@pytest.mark.parametrize("tool, path", zip(TOOLS, ["a.jsonl", "a.csv", "a.jsonl", "a.csv", "a.parquet"]))
-def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, path):
+@pytest.mark.parametrize("tool, suffix",
+                         [("spacy", "jsonl"), *itertools.product([*TOOLS][1:], ["jsonl", "csv", "parquet"])])
+def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suffix):
     """In CSV they are strings, as JSON writes them; a text without spans has an empty list."""
     cells = [TOOLS[tool], TOOLS[tool], "[]"]
-    if path != "a.csv":
+    if suffix != "csv" and (suffix, tool) != ("parquet", "lists"):  # a column of parquet has one type
         cells = [json.loads(cell) for cell in cells]
     table = pd.DataFrame({"text": [TEXT, TEXT, "None here."] * 10, "entities": cells * 10})
-    {"a.jsonl": lambda path: table.to_json(path, orient="records", lines=True), "a.parquet": table.to_parquet,
-     "a.csv": table.to_csv}[path](path)
-    data = loaded(path, dev=path, test=path, text="text", label="entities", kind="spans")
+    {"jsonl": lambda path: table.to_json(path, orient="records", lines=True), "parquet": table.to_parquet,
+     "csv": table.to_csv}[suffix](f"a.{suffix}")
+    data = loaded(f"a.{suffix}", dev=f"a.{suffix}", test=f"a.{suffix}", text="text", label="entities", kind="spans")
     assert (data.task.labels, data.task.metrics[0]) == (("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
     assert tags_of(data) == "B-PER I-PER O B-LOC O O O" and set(data.splits["test"]["label"][2]) == {3}
     written = predictions(data, list(itertools.chain(*data.splits["test"]["label"])))
     assert list(map(json.loads, written["prediction"][:3])) == [SPANS, SPANS, []]
+
+
+SPAN = '{"text": "Anna left", "label": %s}\n'
+
+
+@pytest.mark.parametrize("kind", [None, "tagging"])
+def test_character_spans_need_their_kind(kind):
+    write("a.jsonl", SPAN % '[[0, 4, "PER"]]' * 20)
+    with pytest.raises(UserError, match="'kind'.*'spans'"):
+        loaded(kind=kind)
 
 
 @pytest.mark.parametrize("text, spans, tags, warning", [
@@ -150,6 +187,13 @@ def test_the_words_of_spans_follow_from_the_text_alone(text, spans, tags, warnin
     write("a.jsonl", f'{{"text": "{text}", "label": {spans}}}\n{{"text": "and x", "label": []}}\n' * 10)
     data = loaded(dev="a.jsonl", kind="spans")
     assert tags_of(data) == tags and has(data, "warning", "spans", warning or "") == bool(warning)
+
+
+@pytest.mark.parametrize("label", ['"PER"', '""', '[[0, 99, "PER"]]'])
+def test_a_row_without_valid_spans_is_skipped(label):
+    write("a.jsonl", SPAN % '[[0, 4, "PER"]]' * 150 + SPAN % label)
+    data = loaded(dev=.2, kind="spans")
+    assert data.task.labels == ("B-PER", "O") and has(data, "skipped 1 of 151 rows", "line 151")
 
 
 # Predictions

@@ -6,27 +6,33 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
-from custom_tasks import loaded
-from tiny_finetuning import run_own
+from tiny_finetuning import run_own, table_row
 from transformers import pipeline
 
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
 from _utils.custom.tagging import Tagging
+from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.finetuning.model import KeepBest, load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs
 from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.registry import task_of
+from _utils.tasks.rows import finetuning_dataloaders
 from _utils.tasks.settings import Settings
 from _utils.tasks.submission import check_submission, make_zip, rows_of, write_majorities
+from _utils.tasks.task import Task
 
 WORDS = ("the generator replaces some words of text and discriminator finds every replaced word a small network makes "
          "good guesses").split()
@@ -95,13 +101,13 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     assert all(torch.equal(weight, model.network.base_model.state_dict()[name]) for name, weight in encoder.items())
 
 
-def test_regression_from_parquet_to_a_pipeline(start):
+def test_regression_from_json_lines_to_a_pipeline(start):
     """Scores of any size are learned: they are standardized for training, and predicted in their own unit."""
-    for name, texts in {"train": sentences(200), "new": sentences(10, seed=1)}.items():
+    for name, texts in {"train": sentences(120), "new": sentences(10, seed=1)}.items():
         rows = pd.DataFrame({"text": texts, "price": [5000.5 + 10 * len(text) for text in texts]})
-        rows.to_parquet(f"{name}.parquet")
-    start(OWN | {"train": "train.parquet", "test": "new.parquet", "label": "price", "dev": .2}, "keep=best", epochs=2)
-    scores, prices = predictions()["prediction"].tolist(), pd.read_parquet("train.parquet")["price"]
+        rows.to_json(f"{name}.jsonl", orient="records", lines=True)
+    start(OWN | {"train": "train.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, "keep=best", epochs=2)
+    scores, prices = predictions()["prediction"].tolist(), pd.read_json("train.jsonl", lines=True)["price"]
     assert len(scores) == 10 and abs(sum(scores) / 10 - prices.mean()) < 2 * prices.std()
     [row] = Runs()
     assert list(row.scores["validation"]) == ["spearman", "pearson", "rmse", "r2"] and row.best_epoch in (1, 2)
@@ -110,19 +116,33 @@ def test_regression_from_parquet_to_a_pipeline(start):
     assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
 
 
-def test_several_labels_per_text_are_learned_from_json_lines(start, capsys):
-    """A list of labels; a text may have none."""
+def test_pairs_from_parquet_to_a_pipeline(start):
+    table = pd.DataFrame({"question": sentences(60), "answer": sentences(60, seed=1), "good": [0, 1, 1] * 20})
+    table.to_parquet("qa.parquet")
+    table.head(9).drop(columns="good").to_parquet("new.parquet")
+    start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"],
+                 "label": "good", "metrics": ["f1", "matthews"]})
+    assert list(Runs()[0].scores["validation"]) == ["f1", "matthews"]
+    pairs = table[["question", "answer"]].head(9).set_axis(["text", "text_pair"], axis=1).to_dict("records")
+    exported = exported_pipeline("text-classification")(pairs)
+    assert [found["label"] for found in exported] == list(map(str, predictions()["prediction"]))
+
+
+def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
+    """A list of labels; a text may have none. Each label applies from a probability of .5."""
     found = lambda text: [label for label in ("network", "word", "text") if label in text]
-    for name, texts in {"train": sentences(200), "new": sentences(12, seed=1)}.items():
+    for name, texts in {"train": sentences(300), "new": sentences(12, seed=1)}.items():
         Path(f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text, "label": found(text)}) for text in texts))
-    start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=10, lr=3e-3, bs=8)
+    start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
     [row] = Runs()
-    assert list(row.scores["validation"]) == ["micro_f1", "macro_f1"]
-    assert row.scores["test"]["micro_f1"] > .7 > row.baselines["validation"]["micro_f1"]
+    assert list(row.scores["validation"]) == ["micro_f1", "macro_f1"] and row.scores["test"]["micro_f1"] > .8
+    assert row.baselines["validation"]["micro_f1"] < .8
     labels, probabilities = finetune.load("g_mine_0.pth").predict(sentences(12, seed=1))
     assert predictions()["prediction"].tolist() == ["|".join(found) for found in labels]
     [first, *_], _ = printed_predictions("new.jsonl", capsys)
     assert first[:2] == ["|".join(labels[0]), f"{probabilities[0, 0]:.4f}"]
+    exported = exported_pipeline("text-classification", top_k=None)(sentences(12, seed=1))
+    assert [{one["label"] for one in row if one["score"] >= .5} for row in exported] == list(map(set, labels))
 
 
 @pytest.mark.parametrize("scores, best", [
@@ -147,37 +167,58 @@ def test_a_run_whose_last_update_diverges_stops_with_a_message(start, keep):
 
 
 @pytest.mark.parametrize("labels, given, weights", [
-    ("abbb", "balanced", (2., 2 / 3)), ("012", {"2": 5}, (1., 1., 5.))])
+    ("abbb", "balanced", (2., 2 / 3)), ("ab", {"a": 5}, (5., 1.)), ("012", {"2": 5}, (1., 1., 5.))])
 def test_class_weights_are_balanced_or_given_by_label(start, labels, given, weights):
     write_classes(labels)
-    task = loaded("train.csv", class_weights=given).task
+    task = load_custom_task(complete_custom_task(OWN | {"class_weights": given})).task
     assert task.class_weights == pytest.approx(weights)
     logits, targets = torch.randn(2, len(weights)), torch.tensor([0, 1])
     expected = F.cross_entropy(logits, targets, weight=torch.tensor(weights))
     torch.testing.assert_close(task.head.loss()(logits, targets), expected)
     with pytest.raises(UserError, match="'c'"):
-        loaded("train.csv", class_weights={"c": 5})
+        load_custom_task(complete_custom_task(OWN | {"class_weights": {"c": 5}}))
 
 
 LONG = " ".join(WORDS * 3)
 
 
-@pytest.mark.parametrize("text, notice", [("собака бежит через [SEP] лес", "vocabulary"), (LONG, "max_length=48")])
+@pytest.mark.parametrize("text, notice", [("собака быстро бежит через старый лес", "100%"), (LONG, "max_length=48")])
 def test_texts_in_another_language_or_too_long_are_noticed_in_training_and_predictions(start, capsys, text, notice):
     """With the share of tokens that are not in the vocabulary, and the number of long texts. Otherwise nothing is said.
-
-    Special tokens in a text are noticed in training.
     """
     write_csv("train.csv", ("a", "b", "label"), [(text, text, "xy"[i % 2]) for i in range(40)])
     start(OWN | {"text": ["a", "b"]}, "max_length=48")
-    printed = capsys.readouterr().out
-    assert notice in printed and ("special tokens such as '[SEP]'" in printed) == ("[SEP]" in text)
+    assert notice in capsys.readouterr().out
     for pair, is_noticed in ((f"{text}\t{text}", True), ("the generator\tthe discriminator", False)):
         Path("x.txt").write_text(pair)
         assert (notice in printed_predictions("x.txt", capsys)[1]) == is_noticed
 
 
-@pytest.mark.parametrize("n_words", [(3,), (18,), (3, 18), (18, 18), (18, 0)])
+@pytest.mark.parametrize("marker, columns, noticed", [
+    ("[SEP]", ["text"], "20 of 40 texts contain special tokens such as '[SEP]', which are read as plain text. If"),
+    ("[MASK]", ["a", "b"], "20 of 80 texts contain special tokens such as '[MASK]'"), ("[sep]", ["text"], None)])
+def test_texts_with_special_tokens_are_counted(start, capsys, marker, columns, noticed):
+    others = ["a text"] * (len(columns) - 1)
+    rows = [[f"the network {marker * (i % 2)} a word", *others, "ab"[i % 3 % 2]] for i in range(40)]
+    write_csv("train.csv", (*columns, "label"), rows)
+    start(OWN | {"dev": "train.csv", "text": columns})
+    printed = capsys.readouterr().out
+    assert noticed in printed if noticed else "special tokens" not in printed
+
+
+def test_the_advice_about_long_texts_is_possible(start, capsys):
+    """No longer texts than those of the pretraining, and windows where they apply."""
+    write_csv("train.csv", ("text", "label"), [(LONG, "ab"[i % 2]) for i in range(40)])
+    start(OWN, "max_length=16")
+    assert "Set max_length (at most 32) or window_stride, or shorten" in capsys.readouterr().out
+    start(OWN, "group_name=h")
+    assert "Set window_stride, or shorten" in capsys.readouterr().out
+    write_csv("train.csv", ("text", "a", "b", "label"), [(LONG, "a word", "the text", i % 2) for i in range(40)])
+    start(OWN | {"kind": "choices", "choices": ["a", "b"]}, "group_name=i")
+    assert "Shorten the texts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n_words", [(18,), (3,), (3, 18), (18, 3), (18, 18), (18, 0)])
 def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_words):
     texts = [" ".join(WORDS[:n]) for n in n_words]
     [(windows, length)] = finetune.tokenize_in_windows([[text] for text in texts], 16, False, 6, small_tokenizer)
@@ -187,6 +228,56 @@ def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_wo
         assert found - set(small_tokenizer.all_special_ids) == set(ids)
     assert length == len(sum(whole, [])) + 1 + len(texts)
     assert all(len(window) <= 16 for window in windows) and (len(windows) > 1) == (length > 16)
+
+
+@torch.no_grad()
+def logits_of_windows(model, text):
+    [(windows, _)] = finetune.tokenize_in_windows([[text]], 128, False, 64, model.hf_tokenizer)
+    inputs = [[torch.tensor([values]) for values in (one.ids, one.attention_mask, one.type_ids)] for one in windows]
+    return torch.cat([model.network(*of_window) for of_window in inputs])
+
+
+def make_outputs_different(path, text):
+    """Magnify the differences between the outputs of a checkpoint that has hardly been trained and those of a text."""
+    offset, checkpoint = logits_of_windows(finetune.load(path), text)[0], load_checkpoint(path)
+    checkpoint["model"]["classifier.weight"] *= 100
+    checkpoint["model"]["classifier.bias"] = 100 * (checkpoint["model"]["classifier.bias"] - offset)
+    torch.save(checkpoint, path)
+
+
+@pytest.mark.parametrize("kind, labels", [("classification", "ab"), ("regression", [.5, 1.5, 3.])])
+def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsys, kind, labels):
+    """In dev and test sets, and in Python. A length beyond the trained positions is warned of."""
+    texts = [" ".join(random.Random(i).choices(WORDS, k=10 + 240 * (i % 2))) for i in range(40)]
+    write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(texts)])
+    results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64", "max_length=128")
+    assert "warning: max_length=128" in capsys.readouterr().out
+    make_outputs_different(CHECKPOINT, texts[1])
+    model = finetune.load("g_mine_0.pth")
+    found = model.outputs(results.tables["mine"].splits["test"])
+    for i in range(4):
+        outputs = logits_of_windows(model, texts[i])
+        if kind == "classification":
+            outputs = outputs.softmax(-1)
+        else:
+            mean, std = model.task.scale
+            outputs = outputs * std + mean
+        assert i % 2 == 0 or len(outputs) > 2 and outputs.std(0).max() > .01
+        torch.testing.assert_close(found[i], outputs.mean(0), atol=1e-3, rtol=1e-3)
+    with pytest.raises(UserError, match="window_stride=16"):  # windows that leave out tokens
+        start(OWN, "window_stride=16", "max_length=16")
+
+
+def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tokenizer):
+    long = " ".join(WORDS * 2)
+    rows = datasets.Dataset.from_dict({"text1": ["the network", long], "text2": [long, "a word"], "label": [0, 1]})
+    settings = Settings(max_length=16, double_unordered=True, window_stride=5)
+    pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
+    encoded = finetune.encode(pair, rows, small_tokenizer, settings, training=True)
+    labels = encoded.batch(range(len(encoded)))[3].tolist()
+    assert len(encoded.n_windows) == 4 == encoded.n_examples < len(encoded)
+    assert labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
+    assert encoded.mean(torch.tensor(labels).float()[:, None]).flatten().tolist() == [0, 1, 0, 1]
 
 
 def write_conll(path, n, seed=0):
@@ -231,6 +322,11 @@ def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     assert model.predict(texts).labels == [[[1, 8, "FIRST"]], [[1, 2, "FIRST"]]]
     Path("x.txt").write_text("\n".join(texts))
     assert printed_predictions("x.txt", capsys)[0] == [['[[1, 8, "FIRST"]]', texts[0]], ['[[1, 2, "FIRST"]]', texts[1]]]
+    find = exported_pipeline("token-classification", aggregation_strategy="first")
+    [entity] = [found for found in find(texts[0]) if found["entity_group"] == "FIRST"]
+    assert (entity["start"], entity["end"]) == (1, 8)
+    with pytest.raises(UserError, match="not a text"):
+        model.predict([["a", "b"]])
 
 
 def test_custom_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):
@@ -251,7 +347,7 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     start(own)
     assert "already finished" in capsys.readouterr().out and len(Runs()) == 1
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])
-    for override in ("weight_decay=.01", "pooling=mean"):
+    for override in ("weight_decay=.01", "window_stride=64", "keep=best", "pooling=mean"):
         with pytest.raises(UserError, match=override.partition("=")[0]):
             start(own, override, "end=2")
     for change, named in ({"metrics": "matthews"}, "metrics"), ({"dev": "dev.csv"}, "dev rows"), ({"dev": .2}, "rows"):
@@ -275,12 +371,13 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
 
     def start_with(labels):
         write_csv("new.csv", ("text", "label") if labels else ("text",), zip(texts, labels) if labels else zip(texts))
-        return start(OWN | {"test": "new.csv"}).scores
-    assert list(start_with("").index) == ["mine"]
-    accuracies = [start_with(label * 20).loc["mine (test)", "mean"] for label in "ab"]
-    assert sum(accuracies) == pytest.approx(100) and len(Runs()) == 1
+        return start(OWN | {"test": "new.csv"}, "end=2").scores
+    _, all_a, all_b, unlabelled = map(start_with, ("", "a" * 20, "b" * 20, ""))
+    assert all_a.loc["mine (test)", "mean"] + all_b.loc["mine (test)", "mean"] == pytest.approx(100)
+    assert len(Runs()) == 2 and list(unlabelled.index) == ["mine"]
+    best = int(all_a.loc["mine (test)", "best run"])
     start_with(list(predictions()["prediction"]))
-    assert Runs()[0].scores["test"]["accuracy"] == 1.
+    assert Runs()[best].scores["test"]["accuracy"] == 1.
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
@@ -316,3 +413,28 @@ def test_entity_f1_counts_whole_entities_within_sentences(sentences, predicted, 
     task = Tagging("t", "t", ("text",), tuple(tags), metrics=("entity_f1",))
     scores = task.scores.score(torch.eye(len(tags))[ids(predicted)], list(map(ids, sentences)))
     assert scores["entity_f1"] == pytest.approx(f1)
+
+
+def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer):
+    """At its first token: [MASK] is plain text, and a zero-width space, which the tokenizer drops, becomes [UNK]."""
+    words = [*WORDS * 3, "discriminator" * 9, "\u200b", "[MASK]", *WORDS]
+    rows = WordRows([words, words[:2]], [list(range(len(words))), [0, 1]], small_tokenizer, 16)
+    assert rows.lengths.max() == 16 and len(rows) > 2 and rows.n_examples == 2
+    batches, logits = finetuning_dataloaders(rows, [rows], bs=3, num_workers=0, device="cpu").loaders[1], []
+    for ids, _, _, labels in batches:
+        for token, word in zip(small_tokenizer.convert_ids_to_tokens(ids[labels >= 0]), labels[labels >= 0]):
+            assert token == "[UNK]" or words[word].lower().startswith(token)
+        logits.append(F.one_hot(labels.clamp(min=0), len(words)))
+    model = torch.nn.Module()
+    model.forward = lambda *_: logits.pop(0)
+    predicted = finetune.predict_logits(model, batches, "fp32")
+    assert predicted.argmax(-1).tolist() == rows.labels.tolist()
+
+
+def test_a_record_of_a_stranger_is_checked():
+    task = Tagging("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), metrics=("entity_f1", "accuracy"))
+    row_of = lambda record: table_row("t", settings={"own_task": record})
+    assert task_of(row_of(task.as_data())) == task
+    for change in ({"name": "other"}, {"kind": "x"}, {"surprise": 1}):
+        with pytest.raises(ValueError):
+            task_of(row_of(task.as_data() | change))

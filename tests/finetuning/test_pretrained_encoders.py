@@ -1,4 +1,4 @@
-"""Loading encoders to finetune: transformers folders of several families."""
+"""Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
 import copy
 
 import pytest
@@ -39,6 +39,22 @@ def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, s
     assert all("embedding" in name for name, _ in groups[0])
 
 
+@pytest.fixture
+def workplace(fresh_checkpoint, tmp_path, monkeypatch):
+    """A working directory whose checkpoints/pretrain has the fresh checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/pretrain").symlink_to(fresh_checkpoint.parent)
+
+
+def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, small_tokenizer):
+    by_name, by_path = (load_pretrained(name, "tiny") for name in (fresh_checkpoint.name, str(fresh_checkpoint)))
+    saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
+    for name, value in by_name.discriminator().state_dict().items():
+        assert value.equal(saved[f"discriminator.{name}"])
+    assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
+
+
 @pytest.mark.parametrize("layers, hidden, size", [
     (12, 256, "small"), (12, 768, "base"), (24, 1024, "large"), (4, 128, "mini"), (6, 384, "base"), (48, 2048, "large"),
 ])
@@ -55,6 +71,13 @@ def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
     c = complete_finetuning(finetune.c.override([f"max_length={length}"]))
     with pytest.raises(UserError, match=message):
         for_checkpoint(c, load_pretrained(save(tmp_path, config, small_tokenizer), "small"))
+
+
+def test_a_folder_without_a_tokenizer_raises(small_tokenizer, tmp_path):
+    folder = save(tmp_path, FAMILIES["bert"], small_tokenizer)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="tokenizer"):
+        load_pretrained(folder, "small")
 
 
 def test_missing_layers_raise_instead_of_getting_random_weights(small_tokenizer, tmp_path):

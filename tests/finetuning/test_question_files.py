@@ -1,12 +1,15 @@
-"""Questions without an answer, and tables with a row for each question."""
+"""Questions without an answer, tables with a row for each question, and contexts without text."""
 import json
 from pathlib import Path
 
 import datasets
 import pandas as pd
 import pytest
-from custom_tasks import loaded
+from tiny_finetuning import run_own
 
+from _utils.custom.answers import Answers
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
 from _utils.custom.question_files import read_questions
 from _utils.errors import UserError
 
@@ -37,16 +40,42 @@ def write(name, *questions, context="Alpha beta {}."):
     return name
 
 
-def questions(path, **keys):
-    return loaded(str(path), **{"dev": str(path), "kind": "questions", **keys})
+def loaded(train, **keys):
+    definition = {"train": train, "dev": train, "kind": "questions", "name": "q", **keys}
+    return load_custom_task(complete_custom_task(definition))
+
+
+def scores_of_no_answers(data):
+    """The exact score of a model that answers nothing, and the baseline beside it."""
+    labels = data.splits["validation"]["label"][:]
+    found = data.task.scores.evaluate([Answers({"wrong": 1.}, 9.)] * len(labels), labels)
+    return found["scores"]["exact"], found["baselines"]["exact"]
 
 
 @pytest.mark.parametrize("question", UNANSWERED.values(), ids=UNANSWERED)
 def test_a_question_without_an_answer_is_unanswerable(folder, question):
-    data = questions(write("a.json", *[ANSWERED] * 3, question))
+    data = loaded(write("a.json", *[ANSWERED] * 3, question))
     assert data.task.questions.has_unanswerable and not any("skipped" in notice for notice in data.notices)
     assert data.splits["train"]["is_impossible"][:] == [0, 0, 0, 1]
     assert data.splits["validation"]["label"][:] == [["beta"]] * 3 + [[]]
+    assert scores_of_no_answers(data) == (.25, .25)
+
+
+def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(folder):
+    """A file with no answer at all is an error."""
+    train, dev = write("a.json", *[ANSWERED] * 3), write("b.json", ANSWERED, {"answers": []}, {"answers": []})
+    assert any("2 of 3" in notice and "b.json" in notice for notice in loaded(train, dev=dev).notices)
+    write("c.json", *[{"answers": []}] * 3)
+    for files in ({"train": train, "dev": "c.json"}, {"train": "c.json"}):
+        with pytest.raises(UserError, match="c.json"):
+            loaded(**files)
+
+
+def test_answers_without_a_place_are_skipped(folder):
+    no_place = {"answers": {"text": ["beta"], "answer_start": [None]}}
+    data = loaded(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))
+    assert len(data.splits["train"]) == 3 and len(data.splits["validation"]) == 5
+    assert "skipped 2 of 5" in "".join(data.notices)
 
 
 # Tables
@@ -80,7 +109,29 @@ def test_tables_of_questions_are_read(folder, name):
     assert rows["id"][:3] == ["id0", "id1", "id2"] and rows["label"][:2] == [[], ["beta", "Gamma"]]
     assert rows["is_impossible"][:] == [1, 0] * 5
     assert rows["answer_start"][:2] == [-1, 6] and rows["first_word"][:2] == [-1, 1]
-    assert questions(name).task.questions.has_unanswerable
+    assert loaded(name).task.questions.has_unanswerable
     with pytest.raises(UserError, match=f"{name}.*'kind': 'questions'"):
-        questions(name, kind=None)
+        loaded(name, kind=None)
 
+
+# Contexts without text
+
+@pytest.mark.parametrize("context", ["", " \n", "\u200b", "\u0301", "\u00a0\u3000"])
+def test_a_file_without_text_in_its_contexts_raises(folder, context):
+    write("a.json", *[ANSWERED] * 3)
+    write("b.json", *[{"answers": [], "is_impossible": True}] * 3, context=context)
+    for split in ("train", "dev", "test"):
+        with pytest.raises(UserError, match="b.json.*context"):
+            loaded(**{"train": "a.json", "dev": "a.json", split: "b.json"})
+
+
+def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(folder, fresh_checkpoint):
+    content = json.loads(Path(write("a.json", *[ANSWERED] * 12)).read_text())
+    empty = {"context": "", "qas": [{"id": "none", "question": "what?", "answers": []}]}
+    content["data"].append({"paragraphs": [empty]})
+    Path("b.json").write_text(json.dumps(content))
+    assert len(loaded("b.json").splits["train"]) == 12
+    task = {"name": "q", "kind": "questions", "train": "a.json", "dev": "b.json", "test": "b.json"}
+    run_own(fresh_checkpoint, task, "max_length=32", epochs=1)
+    found = json.loads(Path("test_outputs/g/q.json").read_text())
+    assert len(found) == 13 and found["none"] == "empty"

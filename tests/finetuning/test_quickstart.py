@@ -1,7 +1,16 @@
-"""The tables of the quickstart."""
+"""The quickstart's tables, its measurements on damaged text, and the comparison of three networks."""
+import json
+from pathlib import Path
+
 import pytest
 
+import finetune
+import pretrain
+from _utils.config import complete
+from _utils.finetuning import quickstart
+from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.sentence_tables import write_sentence_tables
+from _utils.text.readers import EMBEDDED
 
 NOUNS = "table window server number letter garden".split()
 DOCUMENTS = ["\n".join([*(f"The {noun} of part {i} is an old one, and the {other} has a {noun} in it."
@@ -42,3 +51,34 @@ def test_training_and_dev_rows_are_from_different_documents(tables):
         for split in ("train", "dev")
     }
     assert numbers["train"] and numbers["dev"] and not numbers["train"] & numbers["dev"]
+
+
+@pytest.fixture
+def small_prose(tmp_path, monkeypatch):
+    """The working directory is empty, and the quickstart's text is small."""
+    for name in EMBEDDED:
+        path = tmp_path / f"text/{name}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n\n".join(DOCUMENTS * 3))
+        monkeypatch.setitem(EMBEDDED, name, path)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_pretraining_ends_with_measurements_on_text_that_it_has_not_seen(small_prose, tmp_path):
+    pretrain.pretrain(complete(pretrain.c.override(["quickstart=True", "steps=2", "warmup_steps=1", "vocab=300",
+                                                    "milestones=100", "num_workers=0", "logger=None", "device=cpu"])))
+    found = json.loads((tmp_path / "checkpoints/pretrain/quickstart_11081/damaged_text.json").read_text())
+    assert set(found) == {"auc", "swapped", "foreign"} and all(0 <= value <= 1 for value in found.values())
+
+
+@pytest.mark.plots
+def test_three_networks_are_compared_and_the_picture_comes_last(small_prose, fresh_checkpoint, monkeypatch, capsys):
+    monkeypatch.setattr(quickstart, "ROWS", {"n_train": 32, "n_dev": 16})
+    monkeypatch.setattr(quickstart, "SETTINGS", {"lr": 1e-3, "epochs": 1})
+    c = finetune.c.override(["quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "tasks=cola,rte",
+                             "majority_for_missing=True", "logger=None", "device=cpu"])
+    results = quickstart.quickstart(complete_finetuning(c), finetune.run)
+    lines = capsys.readouterr().out.strip().split("\n")
+    assert lines[-1].endswith("checkpoints/quickstart.png") and results.submission.exists()
+    assert Path("checkpoints/quickstart.png").stat().st_size > 10_000
+    assert len(lines) < 20 and all(any(line.startswith(name) for line in lines) for name in TABLES)

@@ -10,6 +10,7 @@ from _utils.custom.regression import CustomRegression
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,
+    compare_with_published,
     format_scores,
     report,
     summarize,
@@ -63,6 +64,12 @@ def test_errors_are_in_the_unit_of_the_labels_and_other_metrics_in_percent():
     assert (line["metric"], line["score"], line["other metrics"]) == ("r2", 50., "rmse 0.00123")
 
 
+def test_scores_are_compared_with_published_ones_of_the_same_metric():
+    by_accuracy = row("cola", 0, 70., scores={"validation": {"accuracy": .7}})
+    table = compare_with_published(runs(by_accuracy, row("rte", 0, 60.), group="g"))
+    assert list(table.columns) == ["RTE", "mean of 1"] and "Comparison" not in report(runs(by_accuracy))
+
+
 def test_a_run_of_an_unknown_task_is_skipped_with_a_warning(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for record in (table_row("tenth"), row("rte", 0, 50.)):
@@ -85,3 +92,16 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     assert COMPARISON.stat().st_size > 5000
     with pytest.raises(UserError, match="'seed_3'.*seed_1, seed_2"):
         glue_results(["seed_3"])
+
+
+def test_groups_without_a_common_task_are_an_error_that_names_their_tasks(tmp_path, monkeypatch, capsys):
+    """Without the names of groups, the tables of all are enough."""
+    monkeypatch.chdir(tmp_path)
+    for group, tasks in {"one": ("rte", "wnli"), "two": ("cola", "sst2", "wnli")}.items():
+        for task in tasks:
+            add_run(row(task, 0, 50., group, settings={"pretrained_weights": group}))
+    with pytest.raises(UserError, match="one has RTE, WNLI; two has CoLA, SST-2, WNLI") as error:
+        glue_results(["one", "two"])
+    assert "\n" not in str(error.value) and not COMPARISON.exists()
+    glue_results()
+    assert "one has RTE" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import zipfile
 import pytest
 
 from _utils.commands.glue import glue_submission
+from _utils.custom.regression import CustomRegression
 from _utils.errors import UserError
 from _utils.tasks.glue import TASKS
 from _utils.tasks.submission import OFFICIAL_ROWS, make_zip, write_majorities
@@ -34,6 +35,8 @@ def test_predictions_have_the_format_of_the_server():
     assert TASKS["stsb"].files.written([-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
     assert TASKS["mnli"].files.written([0, 1, 2]) == ["entailment", "neutral", "contradiction"]
     assert TASKS["cola"].files.written([1, 0]) == ["1", "0"]
+    own = CustomRegression("own", "own", ("text",))
+    assert own.files.written([3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
 
 
 @pytest.mark.parametrize("name, old, new, message", [

@@ -2,12 +2,14 @@
 import pandas as pd
 import pytest
 
+from _utils.errors import UserError
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.names import GLUE_TASKS
+from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.task import Task
 
 
-@pytest.mark.parametrize("name", ["cola", "mrpc", "stsb", "rte", "wnli"])
+@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])
 def test_the_official_download_is_read_without_notices_and_has_the_known_majorities(shared, name):
     task, data = TASKS[name], load_task(name, shared / "data/glue")
     labels = pd.Series(data.splits["train"]["label"])
@@ -46,6 +48,18 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_o
     assert data.splits["train"]["label"][:] == [0, 0]
 
 
+@pytest.mark.parametrize("files, message", [
+    (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: .*'label' contains 'yes'"),
+    (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4"),
+    (dict(train=ROWS), "train.tsv: .*'sentence"), (dict(dev=HEADER), "dev.tsv has no rows"),
+    (dict(dev=HEADER + "0\tcaf\xe9\tb\tentailment\n"), "dev.tsv, line 2 .*UTF-8"),
+    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3"),
+])
+def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
+    with pytest.raises(UserError, match=message):
+        rte(tmp_path, **files)
+
+
 def test_rows_with_scores_outside_the_range_are_skipped(tmp_path):
     (tmp_path / "STS-B").mkdir()
     lines = ["sentence1\tsentence2\tscore", "a\tb\t5.5", "a\tb\tnan", "a\tb\thigh", *["a\tb\t5.0"] * 400]
@@ -76,3 +90,9 @@ def test_a_task_in_the_layout_of_glue_is_loaded_from_its_folder(tmp_path):
 
 def test_each_task_can_be_named_in_the_configuration():
     assert [*TASKS] == [*GLUE_TASKS]
+
+
+def test_the_synthetic_tables_are_reproducible(glue, tmp_path):
+    write_synthetic_glue(tmp_path)
+    files = [path.relative_to(glue) for path in glue.rglob("*.*")]
+    assert len(files) == 32 and all((tmp_path / file).read_bytes() == (glue / file).read_bytes() for file in files)

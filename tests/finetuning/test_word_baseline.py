@@ -1,15 +1,19 @@
-"""The baseline of TF-IDF and logistic regression beside a network."""
+"""The baseline of TF-IDF and logistic regression beside a network, and its cost on large tables."""
 import random
 
 import datasets
+import numpy as np
 import pytest
 from csv_files import write_csv
-from tiny_finetuning import run_own
+from custom_tasks import loaded, tagged
+from tiny_finetuning import run, run_own
 
+from _utils.custom import word_baseline
 from _utils.custom.task import Classification
-from _utils.custom.word_baseline import word_scores
+from _utils.custom.word_baseline import sampled_rows, word_scores
 from _utils.finetuning.results import format_scores, report
 from _utils.finetuning.runs import Runs
+from _utils.tasks.glue import load_task
 from _utils.tasks.settings import Settings
 
 TOPICS = {"a": "red blue green".split(), "b": "one two three".split()}
@@ -27,10 +31,10 @@ def write_table(path, n, columns=("text",), seed=0):
     write_csv(path, (*columns, "label"), rows)
 
 
-def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tmp_path, monkeypatch, capsys):
-    """In its line, its record and the table."""
+@pytest.mark.parametrize("columns", [("text",), ("first", "second")])
+def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tmp_path, monkeypatch, capsys, columns):
+    """In its line, its record and the table. GLUE's tasks have none."""
     monkeypatch.chdir(tmp_path)
-    columns = "first", "second"
     for seed, (name, n) in enumerate({"train.csv": 240, "dev.csv": 20, "test.csv": 20}.items()):
         write_table(name, n, columns, seed)
     results = run_own(fresh_checkpoint, OWN | {"test": "test.csv", "text": list(columns)}, epochs=1)
@@ -38,6 +42,15 @@ def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tm
     assert record.words == {split: {"accuracy": 1., "macro_f1": 1.} for split in ("validation", "test")}
     assert results.scores["TF-IDF"].tolist() == [100., 100.] and "TF-IDF" in report(Runs())
     assert "(majority 50.00, TF-IDF 100.00)" in printed and "TF-IDF 100.00" in format_scores(record)
+
+
+def test_tasks_of_glue_and_kinds_without_a_class_for_each_text_have_none(
+        fresh_checkpoint, glue, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(fresh_checkpoint, "tasks=rte", f"glue_dir={glue}", "task_overrides={'rte': {'epochs': 1, 'rows': 32}}")
+    [record] = Runs()
+    assert not record.words and "TF-IDF" not in report(Runs())
+    assert load_task("rte", glue).baseline is None and loaded(tagged("A B", "t.conll")).baseline is None
 
 
 def evaluated(texts, labels, **fields):
@@ -53,3 +66,26 @@ def test_texts_in_any_script(texts, accuracy):
     """In scripts without spaces each character is a word. Without words there is no baseline."""
     found = evaluated([f"{text}{'。' * (i % 3)}" for i in range(10) for text in texts], [0, 1] * 10)
     assert found == ({"validation": {"accuracy": accuracy}} if accuracy else {})
+
+
+def test_one_class_has_no_baseline():
+    assert evaluated(["good", "bad"], [0, 0]) == {}
+
+
+def test_weights_of_the_classes_are_those_of_the_loss():
+    """A word that 3 rows of 10 with a class have is enough if this class has a high weight."""
+    texts, labels = ["maybe"] * 10, [0] * 7 + [1] * 3
+    assert evaluated(texts, labels)["validation"]["accuracy"] == pytest.approx(.7)
+    assert evaluated(texts, labels, class_weights=(1., 9.))["validation"]["accuracy"] == pytest.approx(.3)
+
+
+def test_large_tables_are_sampled_with_rows_of_each_class(monkeypatch):
+    task = Classification("mine", "mine", ("text",), tuple("abc"))
+    labels = np.repeat([0, 1, 2], [900, 99, 1])
+    rows = datasets.Dataset.from_dict({"text": ["a word " * 5] * 1000, "label": labels})
+    assert len(sampled_rows(task, rows)) == 1000
+    for limit, value in (("MAX_ROWS", 100), ("MAX_CHARACTERS", 3500), ("MAX_ROWS_TIMES_CLASSES", 300)):
+        with monkeypatch.context() as patch:
+            patch.setattr(word_baseline, limit, value)
+            chosen = sampled_rows(task, rows)
+        assert np.bincount(labels[chosen]).tolist() == [90, 10, 1]

@@ -1,13 +1,15 @@
-"""The WSC trick: schemas, WNLI's pronouns, and scoring candidates."""
+"""The WSC trick: reading schemas, locating WNLI's pronouns, and scoring candidates."""
 import json
 import re
 from collections import Counter
 
+import pytest
 import torch
 
+from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import load_task
-from _utils.tasks.wsc import SchemaPredictor, SchemaRows, make_schema, wnli_schemas
+from _utils.tasks.wsc import SchemaPredictor, SchemaRows, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -32,6 +34,18 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
     found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
     predicted = Counter((letters(text[:start]), plain(text[start:end])) for text, start, end, _ in found)
     assert predicted.total() == annotated.total() == 146 and (predicted & annotated).total() >= 136
+
+
+@pytest.mark.parametrize("line", [
+    "{", '{"text": "It is.", "label": true}',
+    '{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}'])
+def test_a_malformed_line_of_wsc_is_reported(tmp_path, line):
+    good = json.dumps(
+        {"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}}
+    )
+    (tmp_path / "train.jsonl").write_text(f"\ufeff{good}\n{line}\n")  # with a byte order mark
+    with pytest.raises(UserError, match="train.jsonl, line 2"):
+        load_wsc("train", tmp_path)
 
 
 def candidates(ids, inside, pretrained):

@@ -12,7 +12,6 @@ from recorded import GOLDEN, recorded
 import pretrain
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.config import complete
-from _utils.networks import two_towers
 from _utils.recipes import RECIPES, Network, Recipe, electra
 from _utils.schedules import schedules
 from benchmarks.flops import CONVENTIONS, flops_per_token
@@ -51,7 +50,6 @@ def take_step(name, monkeypatch):
     micro = Recipe(*electra(2, 32, 2, 128, 16, 1 / 2), *[getattr(RECIPES["tiny"], key) for key in (
         "max_length", "mask_prob", "bs", "steps", "warmup_steps", "lr", "glue_lr", "layer_decay", "glue_length")])
     monkeypatch.setitem(RECIPES, "tiny", micro)
-    monkeypatch.setattr(two_towers, "BLOCK", 100_000)  # logits of 50 positions, so that they are computed in parts
     c = complete(pretrain.c.override(["size=tiny", *SETTINGS[name]]))
     model = pretrain.build_model(c, Vocabulary()).eval()
     load_recorded_weights(model, name, values)

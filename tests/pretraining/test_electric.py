@@ -1,14 +1,16 @@
 """Electric and its generator of two towers, beside the steps recorded from Google's code (test_golden_variants.py)."""
+from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny_families import FAMILIES
 from tiny_pretraining import run, weights
 from transformers import RoFormerConfig
 
 from _utils.errors import UserError
 from _utils.networks import make_dropout_cheap, two_towers
-from _utils.networks.two_towers import TwoTowers
+from _utils.networks.two_towers import TwoTowers, cross_entropy_everywhere
 
 TINY = {**FAMILIES, "roformer": RoFormerConfig(embedding_size=8, **{
     key: value for key, value in FAMILIES["electra"].to_dict().items()
@@ -40,6 +42,24 @@ def test_a_family_whose_attention_cannot_be_causal_is_rejected():
         TwoTowers(FAMILIES["deberta"])
 
 
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+def test_the_loss_in_blocks_and_its_gradients_are_those_of_cross_entropy(monkeypatch, dtype, tolerance):
+    monkeypatch.setattr(two_towers, "BLOCK", 1000)  # eight of the 50 positions
+    torch.manual_seed(0)
+    shapes = (50, 16), (100, 16), (100,)
+    arguments = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    targets, counted = torch.randint(100, (50,)), (torch.rand(50) < .8).float()
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        loss, log_sums = cross_entropy_everywhere(*arguments, targets, counted)
+        logits = F.linear(*arguments)
+        expected = (F.cross_entropy(logits.float(), targets, reduction="none") * counted).sum()
+    torch.testing.assert_close(loss, expected, rtol=tolerance, atol=0)
+    torch.testing.assert_close(log_sums, logits.float().logsumexp(1), rtol=tolerance, atol=tolerance)
+    pairs = zip(*(torch.autograd.grad(3 * one, arguments) for one in (loss, expected)))
+    for found, gradient in pairs:
+        assert (found - gradient).norm() <= tolerance * gradient.norm()
+
+
 def test_training_continues_with_the_towers_of_a_checkpoint(workplace):
     pair = ["initial_weights=checkpoints/pretrain/mini_5_100.0%.pth", "base_run_name=further", "steps=2", "lr=1e-9"]
     run("objective=electric", "steps=2", "lr=1e-2")
@@ -51,3 +71,13 @@ def test_training_continues_with_the_towers_of_a_checkpoint(workplace):
     run("steps=2")
     with pytest.raises(UserError, match="mini_5_100.*two towers.*objective=electric"):
         run("two_tower_generator=True", *pair, vocab=None)
+
+
+@pytest.mark.parametrize("settings", [
+    "two_tower_generator=True objective=mlm", "uniform_generator=True two_tower_generator=True",
+    "objective=electric tying=all", "two_tower_generator=True tying=embeddings+encoder",
+    "objective=electric gen_smooth_label=True", "uniform_generator=True objective=electric"])
+def test_what_googles_code_cannot_run_is_rejected_before_any_work(workplace, settings):
+    with pytest.raises(UserError, match=settings.split()[-1].partition("=")[0]):
+        run(*settings.split())
+    assert not Path("datasets").exists()

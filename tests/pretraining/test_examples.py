@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 import datasets
+import numpy as np
 import pytest
 from corpora import make_corpus, sentence
 
@@ -69,6 +70,13 @@ def test_long_lines_of_paths_are_kept_and_those_of_named_corpora_truncated(
 def sentences(n):
     rng = random.Random(n)
     return [sentence(rng) for _ in range(n)]
+
+
+def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, small_tokenizer):
+    corpus = Corpus("bookcorpus", lambda: "key", lambda: datasets.Dataset.from_dict({"text": sentences(3000)}))
+    examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path)
+    lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
+    assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by design
 
 
 @pytest.fixture

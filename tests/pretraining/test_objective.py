@@ -1,8 +1,13 @@
 """Masking and sampling."""
 import pytest
 import torch
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.learner import Learner
+from torch import nn
 
 from pretrain import (
+    MaskedLMCallback,
     mask_tokens,
     sample,
 )
@@ -53,3 +58,14 @@ def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampl
     assert drawn.shape == (1000,) and drawn.max() < 25
     logits[0] = float("nan")  # the loss will be NaN, which ends the run with a message of its own
     assert sample(logits, sampling).shape == (1000,)
+
+
+def test_the_callback_masks_the_batches_of_any_learner():
+    seen, network = [], nn.Linear(1, 1)
+    network.forward = lambda *x: seen.append(x) or network.weight.sum()
+    dl = DataLoader([(row, torch.tensor(32), 0) for row in batch(16, 32, 50)], bs=8)  # the target is replaced
+    loss_func = lambda output, labels: output + (labels != -100).sum()
+    learn = Learner(DataLoaders(dl, dl, device="cpu"), network, loss_func, cbs=[MaskedLMCallback(4, SPECIAL, 50)])
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1)
+    assert len(seen) == 4 and all(len(x) == 4 and (x[0] == 4).any() for x in seen)  # [MASK]

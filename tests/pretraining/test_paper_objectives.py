@@ -1,5 +1,6 @@
 """The objectives that the paper compares with ELECTRA (sections 3.2 and 3.5, appendix F)."""
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
 from _utils.objectives.keys import NAMES
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
+from benchmarks.flops import flops_per_token
 
 run = tiny_pretraining.run
 OTHERS = [name for name in NAMES if name not in ("electra", "mlm", "two_stage")]
@@ -124,6 +126,14 @@ def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
     assert logits.grad[:2].abs().max() == 0 < logits.grad[2].abs().max()
 
 
+def test_adversarial_training_has_no_gradient_of_maximum_likelihood():
+    """With a discriminator that is indifferent and a baseline that knows it, nothing is left to learn."""
+    logits = torch.randn(2, 4, requires_grad=True)
+    pred = prediction(logits, [1, 2], [0., 0.], [0, 2], [1, 1], torch.zeros(2))
+    generator_loss(pred, torch.tensor([[0, 2]])).backward()
+    assert logits.grad.abs().max() < 1e-6
+
+
 @pytest.mark.parametrize("objective", OTHERS)
 def test_objectives_train_resume_and_export(workplace, objective):
     """A run that was stopped and resumed equals one that was not, in micro-batches."""
@@ -141,6 +151,12 @@ def test_objectives_train_resume_and_export(workplace, objective):
     assert {path.name for path in Path("out").iterdir()} == parts
     finetuned = load_with_head("mini_5_100.0%.pth")
     assert finetuned.network.config.hidden_size == RECIPES["tiny"].discriminator.hidden
+
+
+@pytest.mark.plots
+def test_replace_mlm_plots_curves_but_no_replaced_tokens(workplace):
+    run("objective=replace_mlm", "steps=2")
+    assert {path.stem for path in Path("checkpoints/pretrain/mini_5").glob("*.png")} == {"training", "learning_rate"}
 
 
 def test_uniform_replacements_train_the_discriminator_alone(workplace):
@@ -168,3 +184,60 @@ def test_two_stages_train_one_network_each(workplace):
     run(*settings, "base_run_name=again", "stop_at=2", resume=True)
     run(*settings, "base_run_name=again", "stop_at=11", resume=True)  # more than the four steps of the second stage
     assert equal_weights(learned, weights("again_5"))
+
+
+@pytest.fixture
+def first_stage(workplace):
+    """Folder of the complete first of two stages, of which the second has trained one of two steps; and the settings of
+    the run.
+    """
+    settings = ["objective=two_stage", "steps=5", "two_stage_steps=3", "lr=1e-3"]
+    run(*settings, "stop_at=1")
+    return Path("checkpoints/pretrain/mini_generator_5"), settings
+
+
+def delete_resume_checkpoints(folder):
+    for path in folder.glob("resume*"):
+        path.unlink()
+
+
+def test_the_second_stage_needs_only_the_milestone_of_the_first(first_stage):
+    folder, settings = first_stage
+    shutil.copytree(folder.parent, "before")
+    found = []
+    for remove in (lambda folder: None, delete_resume_checkpoints, shutil.rmtree,
+                   lambda folder: (folder / "resume.pth").write_bytes(b"damaged"),
+                   lambda folder: shutil.rmtree(folder.with_name("mini_5"))):
+        remove(folder)
+        run(*settings, resume=True)
+        found.append(weights())
+        shutil.rmtree(folder.parent)
+        shutil.copytree("before", folder.parent)
+    assert all(equal_weights(found[0], other) for other in found)
+
+
+def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
+    folder, settings = first_stage
+    delete_resume_checkpoints(folder)
+    for changed, named in ("lr=1e-4", "lr=0.001"), ("two_stage_steps=2", "steps=3"):
+        with pytest.raises(UserError, match=f"mini_generator_5.*{named}"):
+            run(*settings, changed, resume=True)
+    run(*settings, resume=False)  # trains both again
+    assert Path("checkpoints/pretrain/aside/mini_generator_5_1/mini_generator_5_100.0%.pth").exists()
+
+
+@pytest.mark.parametrize("settings", [
+    "objective=replace_mlm disc_smooth_label=True", "objective=adversarial temperature=2", "two_stage_steps=5",
+    "objective=two_stage steps=5 two_stage_steps=5", "objective=two_stage tying=tokens",
+    "generator={'model_type':'bert'} generator_hidden_size=.5"])
+def test_settings_without_effect_raise_before_any_work(workplace, settings):
+    with pytest.raises(UserError, match=settings.rpartition(" ")[2].partition("=")[0]):
+        run(*settings.split())
+    assert not Path("datasets").exists()
+
+
+def test_operations_of_the_objectives():
+    """Predicting every token costs most; a frozen generator costs its forward pass."""
+    flops = [flops_per_token(RECIPES["mini"], 8192, objective=name)
+             for name in ("mlm", "two_stage", "electra", "replace_mlm", "all_tokens_mlm", "electric")]
+    assert flops == sorted(set(flops))

@@ -1,10 +1,11 @@
-"""Files of prepared examples that a killed process leaves."""
+"""Files of prepared examples: what a killed process leaves, and which runs share them."""
 import itertools
 import multiprocessing
 import os
 import signal
 
 import pytest
+import tiny_pretraining
 from corpora import make_corpus
 
 from _utils.errors import UserError
@@ -51,3 +52,9 @@ def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, monkeypatc
     after = files(tmp_path / "cache")
     assert len(after) == N_FILES and {name: after[name] for name in kept} == kept
     assert not list((tmp_path / "cache").glob("*.unfinished"))
+
+
+def test_runs_with_different_seeds_share_their_examples(workplace):
+    for seed in (5, 6):
+        tiny_pretraining.run("steps=2", f"seed={seed}")
+    assert len(list(workplace.glob("datasets/examples_*.arrow"))) == 1

@@ -1,11 +1,14 @@
 """Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them.
 """
 import json
+import math
 import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -13,6 +16,8 @@ import torch
 from tiny_pretraining import rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.training.device import micro_batch_size
+from _utils.training.processes import Processes
 
 SETTINGS = ("size=tiny datas=text.txt vocab=vocab.txt seed=5 bs=8 micro_batch=2 max_length=32 logger=None "
             "device=cpu").split()
@@ -85,6 +90,31 @@ def test_stopped_run_resumes_with_another_number_of_processes(
     assert_same_run("two_5", "one_5", 40 + 5)
 
 
+def test_metrics_of_an_interval_in_which_a_run_stopped_are_those_of_all_processes(workplace, launch):
+    settings = [*SETTINGS, "num_workers=0", "steps=430", "milestones=100"]  # metrics at every second step
+    launch(1, *settings, "stop_at=6", "base_run_name=one")
+    for stop_at in (3, 6):
+        launch(2, *settings, f"stop_at={stop_at}", "base_run_name=two")
+    train = [[row for row in rows(name) if row["split"] == "train"] for name in ("one_5", "two_5")]
+    assert [row["step"] for row in train[0]] == [2, 4, 6]
+    assert_same_rows(*train)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_a_batch_is_divided_among_processes_in_as_few_passes_as_possible(n):
+    def passes(size, n_rows):
+        """Of the process with the most micro-batches; None if one has none."""
+        n_micro_batches = math.ceil(n_rows / size)
+        return math.ceil(n_micro_batches / n) if n_micro_batches >= n else None
+    share = partial(Processes.share, SimpleNamespace(n=n))
+    for n_rows in (*range(n, 70), 128, 256, 2048):
+        possible = {passes(size, n_rows) for size in range(1, n_rows + 1)} - {None}
+        assert passes(share(n_rows, n_rows), n_rows) == min(possible) and share(1, n_rows) == 1
+    networks = [SimpleNamespace(config=SimpleNamespace(hidden_size=width)) for width in (64, 256)]
+    size = share(micro_batch_size(torch.device("cpu"), 128, 16, "fp32", networks, .15, n), 128)
+    assert passes(size, 128) == 1
+
+
 SCORES = Path("checkpoints/glue/scores.jsonl")
 SMALL = {"cola": {"epochs": 1, "rows": 100}, "rte": {"epochs": 1, "rows": 100}}
 
@@ -134,6 +164,32 @@ def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(finetun
     assert scores_of("several") == by_several
 
 
+TWICE = """
+import finetune
+import pretrain
+from _utils.config import complete
+from _utils.finetuning.config import complete_finetuning
+
+for name in ("a", "b"):
+    pretrain.pretrain(complete(pretrain.c.override([*{pretraining}, f"base_run_name={{name}}"])))
+for name in ("a", "b"):
+    finetune.run(complete_finetuning(finetune.c.override([*{finetuning}, f"group_name={{name}}"])))
+pretrain.pretrain(complete(pretrain.c.override([*{pretraining}, "base_run_name=c"])))
+"""
+
+
+def test_several_runs_follow_each_other_in_processes_that_were_launched_once(workplace, glue, scripts):
+    pretraining = [*SETTINGS, "num_workers=0", "steps=2", "warmup_steps=0", "milestones=100"]
+    finetuning = ["pretrained_checkpoint=a_5_100.0%.pth", f"glue_dir={glue}", "tasks=cola,rte", "end=1", "device=cpu",
+                  "logger=None", f"task_overrides={SMALL}"]
+    Path("twice.py").write_text(TWICE.format(pretraining=pretraining, finetuning=finetuning))
+    done = scripts.run(str(workplace / "twice.py"), [], workplace, processes=2)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in ("b_5", "c_5"):
+        assert_same_run(name, "a_5", 2 + 1)
+    assert scores_of("a") == scores_of("b") and len(scores_of("a")) == 2
+
+
 def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
     overrides = SMALL | {"rte": {"lr": 1e30, "epochs": 20, "rows": 100}}
     done = finetuning(2, "start=1", "group_name=g", f"task_overrides={overrides}")
@@ -144,3 +200,15 @@ def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
 def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, scripts):
     done = scripts.run("pretrain.py", [*SETTINGS, "bs=2", "micro_batch=1", "steps=2"], workplace, processes=3)
     assert done.returncode and "bs: 2" in done.stderr
+
+
+@pytest.mark.slow
+def test_finetuning_started_twice_at_once_trains_each_run_once(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
+    monkeypatch.chdir(tmp_path)
+    settings = [f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
+                "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
+    with ThreadPoolExecutor(2) as threads:
+        done = list(threads.map(lambda _: scripts.run("finetune.py", settings, tmp_path), range(2)))
+    failed = [process.stderr for process in done if process.returncode]
+    assert len(failed) < 2 and all("Another process is training the run" in error for error in failed), failed
+    assert [(task, run) for task, run, *_ in scores_of("g")] == [("rte", 0), ("rte", 1)]

@@ -3,15 +3,22 @@ import json
 
 import numpy as np
 import pytest
-from tiny_pretraining import metrics, run, save_fresh
+from tiny_pretraining import metrics, run
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
 import finetune
+import pretrain
 from _utils.commands.export_hf import export_hf
+from _utils.config import complete
+from _utils.custom.question_files import read_questions
+from _utils.custom.question_rows import QuestionRows
+from _utils.custom.questions import QuestionOptions
+from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import save_pretrained
 from _utils.text import load_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 
@@ -32,8 +39,11 @@ def folder(kind, tmp_path_factory):
 @pytest.fixture(scope="module")
 def checkpoint(folder, tmp_path_factory):
     """The path of a pretraining checkpoint with this tokenizer."""
+    c, tokenizer = complete(pretrain.c.override(["size=tiny", f"vocab={folder}"])), load_tokenizer(folder)
+    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("checkpoint") / "run_0_100.0%.pth"
-    return str(save_fresh(path, load_tokenizer(folder), f"vocab={folder}"))
+    save_pretrained(path, pretrain.build_model(c, tokenizer), c, tokenizer, step=0)
+    return str(path)
 
 
 def ids_of_pretraining(tokenizer, lines):
@@ -60,6 +70,17 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
 
 
+def test_tags_and_questions_use_added_tokens(folder, tmp_path):
+    tokenizer = load_tokenizer(folder)
+    tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
+    question = {"context": TEXT, "qas": [{"id": "a", "question": f"which {MARKERS[0]}", "answers": []}]}
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [question]}]}))
+    asked = QuestionRows(read_questions(str(tmp_path / "a.json")), tokenizer, 64, QuestionOptions()).flat["inp_ids"]
+    for ids in (tagged, asked):
+        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist())
+        assert ids[0] == tokenizer.cls_token_id
+
+
 @pytest.mark.parametrize("name", ["renamed.json", "tokenizer.json"])
 def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, tmp_path, name):
     train(kind).save(str(tmp_path / name))
@@ -78,6 +99,13 @@ def test_roles_of_tokens_with_other_names_are_read_from_the_file_beside_the_toke
     roles = dict(zip("pad_token unk_token cls_token sep_token mask_token".split(), names))
     path.with_name("tokenizer_config.json").write_text(json.dumps(roles))
     assert load_tokenizer(str(path))("words")["input_ids"] == [2, 5, 3]
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_vocab_txt_may_have_the_names_of_roberta_also_alone_in_a_folder(tmp_path, is_file):
+    (tmp_path / "vocab.txt").write_text("<s>\n<pad>\n</s>\n<unk>\n<mask>\nsome\nwords")
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt" if is_file else tmp_path))
+    assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
 
 
 def test_pretraining_with_the_names_of_roberta(workplace):

@@ -125,9 +125,10 @@ def test_the_held_out_loss_is_the_weighted_sum_of_its_terms(setting):
     assert found["loss"] == pytest.approx(sum(weight * term for weight, term in zip(weights, terms)), rel=1e-5)
 
 
-def test_steps_that_are_tried_are_those_of_the_training_and_change_nothing():
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_steps_that_are_tried_are_those_of_the_training_and_change_nothing(precision):
     """Networks that were loaded are in evaluation mode until fastai's `fit`."""
-    learn, trained = (build_learner("cpu", "precision=fp16") for _ in range(2))
+    learn, trained = (build_learner("cpu", f"precision={precision}") for _ in range(2))
     for network in learn.model.children():
         network.eval()
 

@@ -88,11 +88,14 @@ def test_folders_are_read_recursively_and_globs_like_in_a_shell(tmp_path, texts_
     assert texts_of(source) == expected.split()
 
 
-def test_folders_of_a_glob_may_have_brackets_in_their_names(tmp_path, texts_of):
-    for name, content in {"[ab] c/1.txt": "first", "[ab] c/[x] d/3.txt": "third", "b c/1.txt": "other"}.items():
+@pytest.mark.parametrize("source, expected", [
+    ("[ab] c/*.txt", "first second"), ("[ab] c/**/*.txt", "first second third"), ("[ab] c/[1]*", "first"),
+    ("[ab] c/[12].txt", "first second"), ("[a-c] ?/1.txt", "other"), ("[ab] c/[x] d/*.txt", "third")])
+def test_folders_of_a_glob_may_have_brackets_in_their_names(tmp_path, texts_of, source, expected):
+    files = {"[ab] c/1.txt": "first", "[ab] c/2.txt": "second", "[ab] c/[x] d/3.txt": "third", "b c/1.txt": "other"}
+    for name, content in files.items():
         write(tmp_path / name, content)
-    assert texts_of("[ab] c/*.txt") == ["first"] and texts_of("[ab] c/[x] d/*.txt") == ["third"]
-    assert texts_of("[a-c] ?/1.txt") == ["other"]
+    assert texts_of(source) == expected.split()
 
 
 def test_files_that_are_not_read_are_named(tmp_path, capsys):
@@ -149,6 +152,13 @@ def test_the_quickstarts_text_is_held_out_in_part_and_its_vocabulary_knows_all_o
     tokenizer = text_tokenizer(hf_tokenizer)
     for encoding in tokenizer.encode_batch_fast(train[::10] + held_out):
         assert hf_tokenizer.unk_token_id not in encoding.ids
+
+
+def test_the_same_bytes_with_another_compression_are_another_text(tmp_path, texts_of):
+    """In latin-1, compressed bytes are text, too."""
+    for name in ("a.txt", "a.txt.gz"):
+        write(tmp_path / name, gzip.compress(TXT.encode("latin-1"), mtime=0))
+    assert texts_of("a.txt.gz", encoding="latin-1") == DOCUMENTS != texts_of("a.txt", encoding="latin-1")
 
 
 @pytest.mark.parametrize("name, encoding", [("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"),

@@ -8,30 +8,35 @@ import torch
 from tiny_pretraining import metrics, run
 
 import pretrain
-from _utils.config import complete
+from _utils.networks import fast_electra
 
 
 @pytest.fixture
 def train(workplace, monkeypatch):
-    """`train(options)` trains for six steps. Returns the learner, the rows of metrics and the outputs of the model by
-    micro-batch.
+    """`train(options)` trains for six steps. Returns the learner, the rows of metrics, the outputs of the model by
+    micro-batch, and the ways of sampling.
     """
-    loss, outputs = pretrain.ELECTRALoss.forward, []
+    loss, sample, outputs, samplings = pretrain.ELECTRALoss.forward, fast_electra.fast_sample, [], []
 
     def keep_output(loss_func, output, *args, **kwargs):
         if torch.is_grad_enabled() and len(args) == 2:  # in training, with the counts of the batch
             outputs.append(output)
         return loss(loss_func, output, *args, **kwargs)
+
+    def keep_sampling(logits, sampling, temperature, disallowed):
+        samplings.append((sampling, temperature, disallowed is not None))
+        return sample(logits, sampling, temperature, disallowed)
     monkeypatch.setattr(pretrain.ELECTRALoss, "forward", keep_output)
+    monkeypatch.setattr(fast_electra, "fast_sample", keep_sampling)
 
     def trained(options=""):
-        outputs.clear()
+        outputs.clear(), samplings.clear()
         warmup = [] if options == "schedule=one_cycle" else ["warmup_steps=2"]  # which this schedule does not use
         learn = run("steps=6", "milestones=100", *warmup, *options.split())
         rows = metrics()
         assert len(rows) == 6 and all(math.isfinite(row["loss"]) for row in rows)
         assert min(row["gen_loss"] for row in rows) < rows[0]["gen_loss"]
-        return SimpleNamespace(learn=learn, rows=rows, outputs=[*outputs])
+        return SimpleNamespace(learn=learn, rows=rows, outputs=[*outputs], samplings={*samplings})
     return trained
 
 
@@ -64,12 +69,22 @@ def test_an_option_of_loss_or_update_changes_only_that(train):
     assert lrs["lr=1e-3"] == pytest.approx([lr * 1e-3 / 3e-4 for lr in lrs[""]])
 
 
-@pytest.mark.parametrize("option", ["sampling='multinomial'", "temperature=0.5", "disallow_correct=True"])
-def test_an_option_of_sampling_reaches_the_model(small_tokenizer, option):
-    """test_golden_sampling.py compares samples of the model with their distribution."""
-    model = pretrain.build_model(complete(pretrain.c.override(["size=tiny", option])), small_tokenizer)
-    key, _, value = option.partition("=")
-    assert repr(getattr(model, key)) == value
+def test_half_precision_rounds_the_same_step(train):
+    plain = train()
+    for precision in ("bf16", "fp16"):
+        found = train(f"precision={precision}")
+        assert found.rows[0]["gen_loss"] == pytest.approx(plain.rows[0]["gen_loss"], rel=.02)
+        assert {"gen_loss", "disc_loss"} <= differing(found, plain, step=0)
+        assert found.outputs[0].is_mlm_applied.equal(plain.outputs[0].is_mlm_applied)
+
+
+@pytest.mark.parametrize("option, expected", {
+    "": ("fp32_gumbel", 1., False), "sampling=multinomial": ("multinomial", 1., False),
+    "sampling=fp16_gumbel": ("fp16_gumbel", 1., False), "sampling=inverse_cdf": ("inverse_cdf", 1., False),
+    "temperature=.5": ("fp32_gumbel", .5, False), "disallow_correct=True": ("fp32_gumbel", 1., True)}.items())
+def test_an_option_of_sampling_is_that_of_every_sample(train, option, expected):
+    """test_golden_sampling.py compares the samples with their distribution."""
+    assert train(option).samplings == {expected}
 
 
 def mask_shares(learn, repeats=300):
@@ -87,6 +102,27 @@ def mask_shares(learn, repeats=300):
     "electra_mask_style=always": (.15, 1., 0.)}.items())
 def test_an_option_of_masking_changes_the_shares_of_masks(train, option, expected):
     assert mask_shares(train(option).learn) == pytest.approx(expected, abs=.02)
+
+
+def slots_of_full_rows(outputs):
+    """The numbers of slots of the examples that have all 32 tokens."""
+    rows = (output.is_mlm_applied[output.attention_mask.sum(1) == 32] for output in outputs)
+    return {int(n) for of_batch in rows for n in of_batch.sum(1)}
+
+
+def test_official_masking_has_a_fixed_number_of_slots_and_micro_batches_have_a_fixed_size(train):
+    found, plain = train("masking=official micro_batch=2"), train()
+    assert slots_of_full_rows(found.outputs) == {4} and len(slots_of_full_rows(plain.outputs)) > 2
+    assert {len(output.attention_mask) for output in found.outputs} == {2} and len(found.outputs) == 6 * 4
+    assert {len(output.attention_mask) for output in plain.outputs} == {8} and len(plain.outputs) == 6
+
+
+def test_options_of_text_vocabulary_and_initial_weights(train):
+    plain, cleaned, vocabulary, official = map(train, ("", "clean=True", "vocab=300", "initial_weights=official"))
+    assert len(cleaned.learn.dls.train_ds) < .9 * len(plain.learn.dls.train_ds)  # short lines are dropped
+    embeddings = [one.learn.model.generator.get_input_embeddings().weight for one in (plain, vocabulary, official)]
+    assert embeddings[1].shape != embeddings[0].shape
+    assert embeddings[0].abs().max() > .15 and embeddings[2].abs().max() < .11  # truncated at .1, then six steps
 
 
 @pytest.mark.parametrize("logger, files", [("neptune", ".neptune/offline/*/*"), ("wandb", "**/offline-run-*")])

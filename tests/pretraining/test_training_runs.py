@@ -18,6 +18,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.training.pretraining_run import text_of_long_lines
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,16 @@ def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(f
     token_ids = Tokenizer.from_str(checkpoint["tokenizer"]).get_vocab()
     assert sorted(token_ids, key=token_ids.get) == Path("vocab.txt").read_text().split("\n")
     assert equal_weights(checkpoint["model"], finished.model.state_dict())
+
+
+def test_a_run_prints_what_becomes_of_long_lines(workplace, capsys):
+    shutil.copy("text.txt", "more.txt")
+    for settings, text in (([], "long lines are kept"), (["recipe=google"], "long lines are truncated"),
+                           (["datas=more.txt,text.txt"], "long lines are kept")):
+        run("steps=1", *settings)
+        assert text in capsys.readouterr().out
+    assert text_of_long_lines(pretrain.c.copy_with({"datas": ["text.txt", "wikipedia"]})) == (
+        "long lines are kept in text.txt, else truncated")
 
 
 def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workplace):

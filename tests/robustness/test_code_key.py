@@ -1,4 +1,5 @@
 """The hash of the code: it changes with the code of the real scripts, not with what users edit before each run."""
+import json
 import re
 import shutil
 
@@ -9,6 +10,7 @@ from _utils.commands.export_notebooks import SCRIPTS
 
 FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")
 both_scripts = pytest.mark.parametrize("script", SCRIPTS.values())
+both_notebooks = pytest.mark.parametrize("notebook", SCRIPTS)
 
 
 @pytest.fixture
@@ -50,3 +52,27 @@ def test_code_counts(project, script, old, new):
     before = key(script)
     edit(project / script, old, new)
     assert key(script) != before
+
+
+@both_notebooks
+def test_of_a_notebook_only_code_counts(project, notebook):
+    path, before = project / notebook, key(notebook)
+    content = json.loads(path.read_text())
+    first = next(cell for cell in content["cells"] if any("MyConfig({" in line for line in cell["source"]))
+    first["source"] = [re.sub('^    "seed.*:.*', '    "seed": 7,', line) for line in first["source"]]
+    for cell in content["cells"]:
+        cell["outputs" if cell["cell_type"] == "code" else "source"] = []
+    path.write_text(json.dumps(content))
+    assert key(notebook) == before
+    first["source"].append("\nx = 1")
+    path.write_text(json.dumps(content))
+    assert key(notebook) != before
+
+
+def test_modules_count_and_files_may_be_missing(project):
+    before, module = key("pretrain.py"), project / "_utils/optim.py"
+    edit(module, r"(?m)^import torch$", "import torch as t")
+    (project / "pretrain.py").unlink()
+    (project / "Pretrain.ipynb").unlink()
+    assert len({before, key("pretrain.py"), key("finetune.py")}) == 3
+    assert key("pretrain.py") == key("Pretrain.ipynb")

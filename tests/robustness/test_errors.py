@@ -18,6 +18,13 @@ def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):
     assert message in explanation and "\n" not in explanation
 
 
+def test_a_closed_connection_to_a_data_worker_is_explained():
+    code = compile("raise ConnectionResetError('closed')", "site-packages/torch/utils/data/dataloader.py", "exec")
+    with pytest.raises(ConnectionResetError) as raised:
+        exec(code)
+    assert "num_workers" in explain(raised.value) and explain(ConnectionResetError("closed")) is None
+
+
 def test_a_dead_worker_is_not_taken_for_another_problem():
     with pytest.raises(RuntimeError, match="DataLoader"), as_user_error("Free some disk space."):
         raise RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed.")

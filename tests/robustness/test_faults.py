@@ -34,7 +34,7 @@ def workplace(tmp_path_factory, fresh_checkpoint, glue):
 
     def document():
         return "\n".join(" ".join(rng.choices(VOCABULARY, k=rng.randint(8, 30))) for _ in range(10))
-    (folder / "text.txt").write_text(ENGLISH + "\n\n".join(document() for _ in range(1000)))
+    (folder / "text.txt").write_text(ENGLISH + "\n\n".join(document() for _ in range(3000)))
     shutil.copy(fresh_checkpoint, folder / "model.pth")
     (folder / "glue").symlink_to(glue)
     return folder

@@ -21,8 +21,9 @@ from hub_repositories import (
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.names import GLUE_TEST_FILES
 
+SHARD = "train-00001-of-00003.parquet"
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]
-CORPUS = [*COMMON, *"size=tiny vocab=prose steps=1 warmup_steps=0 bs=8 base_run_name=run".split()]
+CORPUS = [*COMMON, *"size=tiny vocab=200 steps=1 warmup_steps=0 bs=8 base_run_name=run".split()]
 CONTINUED = [*COMMON, "datas=text.txt", f"initial_weights={DISCRIMINATOR}", "steps=1", "warmup_steps=0", "bs=8",
              "max_length=32"]
 FINETUNE = [*COMMON, "pretrained_checkpoint=None", "end=1", "max_length=32", "group_name=hub"]
@@ -51,6 +52,7 @@ def test_pretraining_on_the_three_corpora(corpora):
 
 
 @pytest.mark.parametrize("name, repository, branch, first_texts", [
+    ("openwebtext", OPENWEBTEXT, "main", documents(20, "train-00000-of-00003.parquet")),
     ("wikipedia", WIKIPEDIA, "main", documents(20, "20231101.en 0")),
     ("bookcorpus", BOOKCORPUS, PARQUET_BRANCH, lines(500, 0)),
     (OPENWEBTEXT, OPENWEBTEXT, "main", documents(20, "train-00000-of-00003.parquet"))])
@@ -63,6 +65,11 @@ def test_a_corpus_stays_at_the_commit_of_its_first_use(corpora, name, repository
     assert load(corpora, name, newest)[1] == {"text": ["Another."]}
 
 
+def test_another_configuration_of_a_corpus(corpora):
+    german = load(corpora, "wikipedia:20231101.de:train[1:3]")[1]["text"]
+    assert german == documents(20, "20231101.de 0")[1:3]
+
+
 def test_revisions_choose_a_commit_or_tag_and_without_the_hub_no_other_one_is_used(machine):
     def commit(text, *names):
         return machine.hub.commit(f"datasets/{OPENWEBTEXT}", {"train.parquet": parquet({"text": [text]})}, *names)
@@ -73,6 +80,22 @@ def test_revisions_choose_a_commit_or_tag_and_without_the_hub_no_other_one_is_us
     assert load(machine, "openwebtext", second)[1] == {"text": ["second"]}
     done = machine.run("pretrain.py", *CORPUS, "datas=openwebtext", f"revisions={{'openwebtext': '{'3' * 40}'}}")
     assert_one_line(done, f"only commit {second} is in the cache, not 333")
+
+
+# Failures
+
+
+@pytest.mark.parametrize("request_, how, word", [
+    (f"GET /large/.*{SHARD}", "reset", "reset"), (f"HEAD .*{SHARD}", 401, "gated"),
+    ("GET /api/datasets/.*/revision/main", 429, "429")])
+def test_a_failed_download_ends_in_one_line_and_a_rerun_resumes(corpora, request_, how, word):
+    run = lambda: corpora.run("pretrain.py", *CORPUS, "datas=openwebtext")
+    corpora.hub.fail(request_, how)
+    assert_one_line(run(), OPENWEBTEXT, word)
+    assert not list(corpora.folder.glob("datasets/*.arrow"))
+    complete = set(corpora.downloads()) - {SHARD}
+    assert_succeeds(run())
+    assert not complete & set(corpora.downloads())
 
 
 # Models
@@ -96,7 +119,7 @@ def test_pretraining_continues_from_the_pair_on_the_hub(machine, models):
 
 
 @pytest.mark.parametrize("request_, how, word", [
-    ("GET /large/.*model.bin", 503, "503"), ("/config.json", 401, "gated")])
+    ("GET /large/.*model.bin", 503, "503"), ("/config.json", 401, "gated"), ("/tokenizer.json", 401, "gated")])
 def test_a_failed_download_of_a_model_ends_in_one_line(machine, models, request_, how, word):
     machine.hub.fail(request_, how)
     assert_one_line(machine.run("pretrain.py", *CONTINUED), DISCRIMINATOR, word)
@@ -138,3 +161,20 @@ def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, f
         assert len(archive.namelist()) == 11
     (machine.folder / "same.py").write_text(SAME)
     assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *GLUE_TEST_FILES))
+
+
+TENTH = """
+from _utils.tasks.glue import load_task
+from _utils.tasks.task import Task
+hub = "someone/tenth", "default"
+task = Task("tenth", "Tenth", ("text",), ("no", "yes"), test_files={"test": "Tenth.tsv"}, hub=hub)
+print([rows["label"][:] for rows in load_task(task).splits.values()])
+"""
+
+
+def test_a_task_in_the_layout_of_glue_has_a_dataset_of_its_own(machine):
+    files = {f"{split}.parquet": parquet({"text": ["a text"], "label": [label]})
+             for split, label in (("train", "yes"), ("validation", "no"), ("test", ""))}
+    machine.hub.commit("datasets/someone/tenth", files)
+    (machine.folder / "tenth.py").write_text(TENTH)
+    assert assert_succeeds(machine.run(str(machine.folder / "tenth.py"))).stdout.endswith("[[1], [0], [-1]]\n")

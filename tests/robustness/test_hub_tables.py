@@ -1,8 +1,9 @@
 """Custom tasks on datasets of the hub, which the unchanged libraries load from a server that speaks its interface."""
+import json
 
 import datasets
 import pytest
-from hub_machine import assert_succeeds
+from hub_machine import assert_one_line, assert_succeeds
 from hub_repositories import card, parquet
 
 TEXT, INT = datasets.Value("string"), datasets.Value("int64")
@@ -15,6 +16,15 @@ ENDINGS = datasets.Features({"sent1": TEXT, "sent2": TEXT, "ending0": TEXT, "end
 QUESTIONS = datasets.Features({"id": TEXT, "context": TEXT, "question": TEXT, "answers": {
     "text": datasets.List(TEXT), "answer_start": datasets.List(datasets.Value("int32"))}})
 REVIEWS = [("a good film", 1), ("a bad film", 0)]
+LOAD = """
+import json, sys
+from _utils.custom.definition import complete_custom_task
+from _utils.custom.kinds import load_custom_task
+for given in json.loads(sys.argv[1]):
+    data = load_custom_task(complete_custom_task(given))
+    print(data.task.name, data.task.kind, *(f"{split}={len(rows)}" for split, rows in data.splits.items()),
+          data.test_task is not None, *data.task.labels)
+"""
 
 
 def repository(features, **splits):
@@ -42,10 +52,28 @@ def sets(machine):
     return machine
 
 
+def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
+    """A split "validation" is the dev set, and "test" is used if it has labels."""
+    tasks = {
+        "imdb classification train=36 validation=4 test=10 True neg pos": {"train": "some/imdb"},
+        "imdb classification train=20 validation=5 test=5 True neg pos": {
+            "train": "some/imdb::train[:50%]", "dev": "test[:5]", "test": "some/imdb:plain:test[5:]"},
+        "conll tagging train=20 validation=2 test=2 True B-PER I-PER O": {
+            "train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
+        "boolq classification train=20 validation=2 False False True": {
+            "train": "some/boolq", "text": ["question", "passage"]},
+        "swag choices train=20 validation=2 False 0 1": {
+            "train": "some/swag", "kind": "choices", "text": ["sent1", "sent2"], "choices": ["ending0", "ending1"],
+            "first_choice": 0},
+        "squad questions train=10 validation=1 False": {"train": "some/squad", "kind": "questions"}}
+    (sets.folder / "load.py").write_text(LOAD)
+    done = assert_succeeds(sets.run(str(sets.folder / "load.py"), json.dumps([*tasks.values()])))
+    assert [line for line in done.stdout.splitlines() if "=" in line] == [*tasks]
+
+
 def test_from_ids_to_predictions(sets, fresh_checkpoint):
     """Of classes, tags of words, pairs without public labels, choices and questions."""
-    imdb = {"train": "some/imdb::train[:50%]", "dev": "test[:5]", "test": "some/imdb:plain:test[5:]"}
-    tasks = [imdb, {"train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
+    tasks = [{"train": "some/imdb"}, {"train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
              {"train": "some/boolq", "text": ["question", "passage"], "test": "test"},
              {"train": "some/swag", "kind": "choices", "text": ["sent1", "sent2"], "choices": ["ending0", "ending1"],
               "first_choice": 0, "test": "validation"},
@@ -58,6 +86,18 @@ def test_from_ids_to_predictions(sets, fresh_checkpoint):
     assert "imdb (test)" in done.stdout and "conll (test)" in done.stdout and "boolq (test)" not in done.stdout
     written = {name: (sets.folder / "test_outputs/g" / name).read_text().splitlines() for name in names}
     assert {name: len(lines) for name, lines in written.items()} == {
-        "imdb.tsv": 6, "conll.conll": 7, "boolq.tsv": 5, "swag.tsv": 3, "squad.json": 1}
+        "imdb.tsv": 11, "conll.conll": 7, "boolq.tsv": 5, "swag.tsv": 3, "squad.json": 1}
     assert {line.split("\t")[1] for line in written["boolq.tsv"][1:]} <= {"False", "True"}
-    assert {line.split("\t")[1] for line in written["imdb.tsv"][1:]} <= {"neg", "pos"}
+
+
+@pytest.mark.parametrize("task, patterns", [
+    ("{'train': 'some/nothing'}", ["'some/nothing'", "no public dataset"]),
+    ("{'train': 'some/imdb:other'}", ["'some/imdb:other'", "plain"]),
+    ("{'train': 'some/imdb', 'dev': 'dev'}", ["some/imdb::dev", "train.*test"]),
+    ("{'train': 'some/boolq'}", ["question, passage", "'text'"]),
+    ("{'train': 'a.csv', 'dev': 'validation'}", ["'validation' is a split", "'a.csv'"])])
+def test_what_the_hub_does_not_have_is_one_line(sets, fresh_checkpoint, task, patterns):
+    arguments = [f"tasks={task}", f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "device=cpu"]
+    done = sets.run("finetune.py", *arguments)
+    assert_one_line(done, *patterns)
+    assert not (sets.folder / "checkpoints/glue").exists()

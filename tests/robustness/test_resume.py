@@ -6,6 +6,7 @@ import shutil
 import signal
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tiny_pretraining
@@ -60,34 +61,46 @@ def assert_equal_checkpoints():
     assert len(paths) > 1
 
 
-@pytest.mark.parametrize("options", [("steps=430", "stop_at=12", "milestones=2"),  # metrics at every second step
-                                     ("steps=12", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
-                                     ("steps=12", "objective=mlm", "num_workers=1"),
-                                     ("steps=12", "precision=fp16", "bs=2"),
-                                     ("steps=12", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
+@pytest.mark.parametrize("options", [("steps=430", "stop_at=20", "milestones=2"),  # metrics at every second step
+                                     ("steps=20", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
+                                     ("steps=20", "objective=mlm", "num_workers=1"),
+                                     ("steps=20", "precision=fp16", "bs=2"),
+                                     ("steps=20", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, options):
     run("base_run_name=whole", *options)
-    for step in (2, 8):  # before and after a milestone
+    for step in (3, 9, 15):  # of 20 steps, number 10 is a milestone
         stop_after(step)
         with pytest.raises(Stopped, match=f"step {step + 1} "):
             run(*options)
     run(*options)
-    assert "Resuming the run mini_5 after step 9:" in capsys.readouterr().out
+    assert "Resuming the run mini_5 after step 16:" in capsys.readouterr().out
     assert rows() == rows("whole_5")
     assert_equal_checkpoints()
 
 
-def test_run_that_stops_at_chosen_steps_equals_uninterrupted_run(workplace):
+@pytest.mark.parametrize("options", [("steps=430", "milestones=2"),  # metrics at every second step
+                                     ("steps=20", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
+def test_run_that_stops_at_chosen_steps_equals_uninterrupted_run(workplace, options):
     """The schedule is that of all steps, whatever the step to stop at."""
-    options = "steps=430", "milestones=2"  # metrics at every second step
-    run("base_run_name=whole", "stop_at=12", *options)
-    for _ in range(2):  # the second time, nothing is left to do
-        run("stop_at=3", *options)
-        assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == 3
-    run("stop_at=12", *options)
-    [of_stop] = [row for row in rows() if row["split"] == "held_out" and row["step"] == 3]
-    assert [row for row in rows() if row != of_stop] == rows("whole_5")
+    run("base_run_name=whole", "stop_at=20", *options)
+    for stop_at in (3, 3, 13):  # the second time, nothing is left to do
+        run(f"stop_at={stop_at}", *options)
+        assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
+    run("stop_at=20", *options)
+    of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (3, 13)]
+    assert len(of_stops) == 2 and [row for row in rows() if row not in of_stops] == rows("whole_5")
     assert_equal_checkpoints()
+
+
+def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
+    run("base_run_name=whole")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pretraining_run, "save_pretrained", mock.Mock(side_effect=[None, KeyboardInterrupt]))
+        run("save_minutes=0")  # killed before it saves its last milestone
+    # a killed process may leave an incomplete line
+    (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')
+    run("save_minutes=0")
+    assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
 
 def test_complete_run_is_not_trained_again(workplace):
@@ -136,10 +149,10 @@ def move(*names):
 
 def test_a_run_whose_files_were_moved_resumes(workplace):
     """They are known by their content."""
-    run("base_run_name=whole", "steps=4")
-    run("stop_at=3", "steps=4")
+    run("base_run_name=whole")
+    run("stop_at=3")
     text, vocabulary = move("text.txt", "vocab.txt")
-    run("steps=4", f"datas={text}", f"vocab={vocabulary}")
+    run(f"datas={text}", f"vocab={vocabulary}")
     assert equal_weights(weights(), weights("whole_5"))
     pair = ["initial_weights=whole_5_100.0%.pth", "base_run_name=next", f"datas={text}", "steps=4"]
     run(*pair, "stop_at=2", vocab=None)
@@ -150,13 +163,14 @@ def test_a_run_whose_files_were_moved_resumes(workplace):
 
 @pytest.mark.parametrize("change, content", [
     ("datas=other.txt", "another text of two lines\nthat has no word in common with the first\n"),
+    ("datas=other.txt,text.txt", "another text of two lines\nthat has no word in common with the first\n"),
     ("vocab=other.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")])
 def test_a_run_with_other_files_is_rejected_before_they_are_prepared(workplace, change, content):
     Path("other.txt").write_text(content)
-    run("steps=4", "stop_at=2")
+    run("datas=text.txt,other.txt" if "," in change else "datas=text.txt", "steps=4", "stop_at=2")
     before = {*Path("datasets").iterdir()}
     with pytest.raises(UserError, match=f"{change.partition('=')[0]}=.*other.*resume=False"):
-        run("steps=4", change)
+        run("datas=text.txt", "steps=4", change)
     assert {path for path in Path("datasets").iterdir() if path.suffix == ".arrow"} <= before
 
 
@@ -189,28 +203,33 @@ def test_a_key_that_is_newer_than_the_run_had_its_default(workplace):
 
 
 def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):
-    run("steps=3", "stop_at=1")
+    run("steps=4", "stop_at=1")
+    run("steps=4", "stop_at=2")
     assert "code" not in capsys.readouterr().out
     monkeypatch.setattr(pretraining_run, "code_key", lambda *_: "edited")
-    for stop_at in (2, 3):
-        run("steps=3", f"stop_at={stop_at}")
+    for stop_at in (3, 4):
+        run("steps=4", f"stop_at={stop_at}")
         assert "code" in capsys.readouterr().out
 
 
-def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, capsys):
+def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys):
     """If both are damaged, it is an error."""
-    run("save_minutes=0", "steps=6", "stop_at=3")
+    run("base_run_name=whole")
+    stop_after(9)
+    with pytest.raises(Stopped):
+        run("save_minutes=0")
     before = shutil.copytree(FOLDER / "mini_5", "before")
     flip_bit(FOLDER / "mini_5/resume.pth")
-    run("save_minutes=0", "steps=6")
-    assert "after step 2:" in capsys.readouterr().out  # the previous checkpoint
+    run("save_minutes=0")
+    assert "after step 9:" in capsys.readouterr().out  # the previous checkpoint
+    assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
     shutil.rmtree(FOLDER / "mini_5")
     shutil.copytree(before, FOLDER / "mini_5")
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         flip_bit(path)
     with pytest.raises(UserError, match="mini_5.*resume=False"):
-        run("save_minutes=0", "steps=6")
+        run("save_minutes=0")
 
 
 def test_run_cannot_be_trained_by_two_processes_at_once(workplace):

@@ -1,4 +1,4 @@
-"""Slow tests, minutes each: the quickstart from start to end, and memory of preprocessing."""
+"""Slow tests, minutes each: the quickstart from start to end, compiled runs, and memory of preprocessing."""
 import contextlib
 import json
 import os
@@ -42,6 +42,20 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
                            for group in ("random_weights", "quickstart", "mini")})
     gains = scores.sub(scores["random_weights"], axis=0)
     assert (gains["mini"] > 5).all() and (gains["quickstart"] > 5).any(), scores
+
+
+def test_second_compiled_run_compiles_nothing(repo, tmp_path):
+    settings = "size=tiny datas=prose vocab=prose steps=3 warmup_steps=1 compile=True device=cpu logger=None".split()
+    environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
+    kept, losses = [], []
+    for name in ("first", "second"):
+        command = [sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+        kept.append({path.name for path in (tmp_path / "datasets/compiled").rglob("*") if path.is_file()})
+        rows = read_metrics(tmp_path / f"checkpoints/pretrain/{name}_11081/metrics.jsonl", "train")
+        losses.append([row["loss"] for row in rows])
+    assert kept[0] == kept[1] and kept[0]
+    assert losses[0] == losses[1]
 
 
 PREPARE = """

@@ -345,11 +345,6 @@ finetune.py: a folder with a trap
 finetune.py: a damaged finished run
 finetune.py: wrong labels
 finetune.py: a cut row
-finetune.py: a missing column of GLUE
-finetune.py: an empty table
-finetune.py: a cut test file
-finetune.py: a table that is not text
-finetune.py: broken JSON of WSC
 _utils export_hf: an unknown option
 _utils export_hf: an existing folder
 _utils convert_tf: cut values

@@ -1,8 +1,10 @@
-"""README and docs/: commands, settings, files, functions, tests and links that they name exist and are correct."""
+"""README and docs/: commands, settings, files, functions, tests, links and facts that they name exist and are correct.
+"""
 import importlib
 import importlib.util
 import re
 import shlex
+import tomllib
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -86,6 +88,16 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
     assert seen.keys() == accept.keys() and min(seen[name] for name in ("pretrain.py", "finetune.py", "_utils")) > 10
 
 
+def test_modules_and_tests_in_commands_exist():
+    modules = {match for command in commands() for match in re.findall(r"-m (benchmarks\.\w+)", command)}
+    assert modules and all(importlib.util.find_spec(module) for module in modules), modules
+    tests = " ".join(name for path in TESTS for name in [path.stem, *re.findall(r"^def (test_\w+)", read(path), re.M)])
+    markers = " ".join(tomllib.loads(read(REPO / "pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"])
+    for command in filter(re.compile("pytest").search, commands()):
+        assert all(word in tests for word in re.findall(r"-k (\w+)", command)), command
+        assert all(f"{word}:" in markers for word in re.findall(r"pytest -m (\w+)", command)), command
+
+
 # Files, functions, links
 
 
@@ -121,3 +133,30 @@ def test_links_and_anchors_resolve(path):
             target = (path.parent / file).resolve() if file else path
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+def test_the_version_is_that_of_the_changelog():
+    [cited] = re.findall(r"^version: (\S+)$", read(REPO / "CITATION.cff"), re.M)
+    [packaged] = re.findall(r'^version = "(\S+)"$', read(REPO / "pyproject.toml"), re.M)
+    assert cited == packaged == re.search(r"^## ([\d.]+\d)", read("CHANGELOG.md"), re.M)[1]
+
+
+# Facts
+
+def known_facts():
+    return set(re.findall(r"^- \*\*([FD]\d+)\*\* ", read("facts.md"), re.M))
+
+
+def cited_facts(text):
+    """F12, D3 and ranges such as F7-F12."""
+    for kind, first, last in re.findall(r"\b([FD])(\d+)(?:-[FD]?(\d+))?(?![\w.])", text):
+        yield from (f"{kind}{number}" for number in range(int(first), int(last or first) + 1))
+
+
+def test_every_cited_fact_is_defined():
+    known, found = known_facts(), set()
+    for path in [*SOURCES, *DOCUMENTS]:
+        text = re.sub(r"# noqa.*", "", read(path))
+        found.update(cited_facts(text))
+        assert set(re.findall(r"facts\.md#([\w-]+)", text)) <= anchors("facts.md"), path
+    assert found and found <= known, found - known

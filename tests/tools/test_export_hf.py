@@ -1,18 +1,22 @@
 """Exporting checkpoints to transformers folders, and loading these folders again (export_hf, load_pair,
 load_pretrained).
 """
+import itertools
 import json
 import shutil
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
 import transformers
 from fastcore.foundation import L
+from hub_repositories import DISCRIMINATOR, GENERATOR
 from huggingface_hub import ModelCard
 from tiny_finetuning import table_row
 from transformers import (
     AutoModel,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -24,14 +28,18 @@ from transformers import (
 
 import finetune
 from _utils.commands.export_hf import export_hf
+from _utils.custom.kinds import KINDS
+from _utils.custom.questions import QuestionOptions, Questions
 from _utils.custom.tagging import Tagging
 from _utils.errors import UserError
+from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import TASKS
+from _utils.tasks.predictor import head_options
 from _utils.tasks.settings import Settings
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
@@ -97,12 +105,14 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):
 
 
 TAGGING = Tagging("mine", "mine", ("text",), ("0", "1", "2"))
+INTENTS = KINDS["multilabel"]("intents", "intents", ("text",), (*map("intent {}".format, range(300)),))
 ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerConfig(**SMALL)),
             "bert": lambda: BertModel(BertConfig(**SMALL))}
 
 
 @pytest.mark.parametrize("task, family", [
-    (TASKS["mnli"], "electra"), (TASKS["stsb"], "electra"), (TASKS["mnli"], "roformer"), (TAGGING, "bert")])
+    (TASKS["cola"], "electra"), (TASKS["mnli"], "electra"), (TASKS["stsb"], "electra"), (TASKS["mnli"], "roformer"),
+    (TAGGING, "bert"), (INTENTS, "electra")])
 def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task, family):
     path, original = finetuned(tmp_path, fresh_checkpoint, task, model=ENCODERS[family]())
     export_hf(str(path), str(tmp_path / "out"))
@@ -110,8 +120,53 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
     loaded = kind.from_pretrained(tmp_path / "out/classifier")
     with torch.no_grad():
         expected = original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
-    torch.testing.assert_close(output(loaded).logits.squeeze(-1), expected, atol=1e-5, rtol=0)
+    tolerance = 1e-3 if task is INTENTS else 1e-5
+    torch.testing.assert_close(output(loaded).logits.squeeze(-1), expected, atol=tolerance, rtol=0)
     assert tuple(loaded.config.id2label.values()) == (task.labels or ("score",))
+
+
+def values_of(key):
+    """All values of a key of the configuration, and one more where these are words."""
+    kind = FINETUNE_KEYS[key].accepts
+    return (False, True) if kind is bool else (*get_args(kind), "another")
+
+
+def test_each_setting_of_the_network_is_exported_or_refused(tmp_path, fresh_checkpoint):
+    of_network, refused = [*head_options(Settings(), ["pooling"])], []
+    settings = [(key, value) for key in of_network for value in values_of(key)]
+    for key, value in settings:
+        path, original = finetuned(tmp_path, fresh_checkpoint, settings={key: value})
+        folder = tmp_path / f"{key}_{value}"
+        try:
+            export_hf(str(path), str(folder))
+        except UserError as error:
+            refused.append(value)
+            assert f"{key}={value}" in str(error)
+        else:
+            exported = AutoModelForSequenceClassification.from_pretrained(folder / "classifier")
+            with torch.no_grad():
+                expected = original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+            torch.testing.assert_close(output(exported).logits, expected, atol=1e-5, rtol=0)
+    assert len(of_network) == 3 and refused == ["mean", "another"]
+
+
+@pytest.mark.parametrize("options", [dict(zip(("joint", "answerability", "answerable_from_start"), values))
+                                     for values in itertools.product((False, True), repeat=3)])
+def test_each_output_layer_of_questions_is_exported_or_refused(tmp_path, fresh_checkpoint, options):
+    task = Questions("q", "q", ("question", "context"), questions=QuestionOptions(**options))
+    path, original = finetuned(tmp_path, fresh_checkpoint, task)
+    if options["joint"] or options["answerability"]:
+        with pytest.raises(UserError, match="'joint': False, 'answerability': False"):
+            export_hf(str(path), str(tmp_path / "out"))
+        return
+    export_hf(str(path), str(tmp_path / "out"))
+    exported = output(AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out/classifier"))
+    original.base_model.eval()  # without dropout, but with the logits that are the outputs in training
+    with torch.no_grad():
+        inputs = IDS, (IDS > 0).long(), SEGMENTS
+        logits = original(*inputs, torch.ones_like(IDS), torch.zeros(2, dtype=torch.long))[..., :IDS.shape[1]]
+    expected = torch.stack([exported.start_logits, exported.end_logits], dim=1)
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
 def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
@@ -155,13 +210,38 @@ def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     (tmp_path / "run_5").mkdir()
     row = {"step": checkpoint["step"], "split": "held_out", "disc_auc": .75}
     (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
-    scores = {"validation": {"matthews": .5, "accuracy": .875}}
-    path, _ = finetuned(tmp_path, fresh_checkpoint, pretrained_checkpoint="/home/secret/mine", scores=scores)
+    path, _ = finetuned(tmp_path, fresh_checkpoint, pretrained_checkpoint="/home/secret/mine", objective=None)
     for content, part, task, shown in ((checkpoint, "generator", "fill-mask", "0.75"),
                                        (checkpoint, "discriminator", None, "texts"),
                                        (load_checkpoint(path), "classifier", "text-classification", "0.875")):
         card = exported_card(content, tmp_path, part)
         assert shown in card.text and card.data.pipeline_tag == task and "secret" not in card.content
-    found = {(result.dataset_type, result.dataset_config, result.metric_type, result.metric_value)
-             for result in card.data.eval_results}
-    assert found == {("nyu-mll/glue", "cola", "matthews_correlation", .5), ("nyu-mll/glue", "cola", "accuracy", .875)}
+
+
+def test_a_card_has_what_the_page_of_a_pretrained_model_shows(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"datas": ["openwebtext", "wikipedia"], "revisions": {}}
+    shown = exported_card(checkpoint, tmp_path, "generator", license="cc-by-4.0").data.to_dict()
+    assert shown == {"library_name": "transformers", "tags": ["electra"], "pipeline_tag": "fill-mask",
+                     "datasets": ["Skylion007/openwebtext", "wikimedia/wikipedia"], "language": "en",
+                     "license": "cc-by-4.0"}
+    checkpoint["config"] |= {"datas": ["someone/texte:news", "own/folder"], "revisions": {"someone/texte": "0" * 40},
+                             "initial_weights": DISCRIMINATOR}
+    shown = exported_card(checkpoint, tmp_path, "generator", language="de").data
+    assert (shown.datasets, shown.language, shown.license) == (["someone/texte"], "de", None)
+    assert shown.base_model == GENERATOR
+
+
+def test_a_card_has_the_scores_of_a_finetuned_model(fresh_checkpoint, tmp_path):
+    scores = {"scores": {"validation": {"matthews": .5, "accuracy": .75}}, "pretrained_checkpoint": DISCRIMINATOR}
+    path, _ = finetuned(tmp_path, fresh_checkpoint, **scores)
+    data = exported_card(load_checkpoint(path), tmp_path, "classifier").data
+    found = {(result.dataset_type, result.dataset_config, result.dataset_split, result.metric_type,
+              result.metric_value) for result in data.eval_results}
+    assert found == {("nyu-mll/glue", "cola", "validation", "matthews_correlation", .5),
+                     ("nyu-mll/glue", "cola", "validation", "accuracy", .75)}
+    assert data.metrics == ["matthews_correlation", "accuracy"] and data.datasets == ["nyu-mll/glue"]
+    assert (data.base_model, data.language, data.license) == (DISCRIMINATOR, "en", None)
+    path, _ = finetuned(tmp_path, fresh_checkpoint, TAGGING, **scores)
+    data = exported_card(load_checkpoint(path), tmp_path, "classifier").data
+    assert {result.dataset_type for result in data.eval_results} == {"mine"} and not data.datasets

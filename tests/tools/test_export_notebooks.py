@@ -69,3 +69,12 @@ def test_an_edited_script_is_kept_with_and_without_edits_of_the_notebooks(projec
     export_all("--overwrite")
     assert NEW not in Path(script).read_text() and "of the notebook" in Path(script).read_text()
     export_all()
+
+
+def test_check_writes_nothing(project):
+    export_all()
+    edit_script("finetune.py")
+    before = contents()
+    with pytest.raises(UserError, match="finetune.py differs"):
+        export_all("--check")
+    assert contents() == before

@@ -4,19 +4,20 @@ import random
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from documents import section
 from tiny_finetuning import run_own
-from tiny_pretraining import save_fresh
 from tokenizer_kinds import KINDS, TEXT, save_folder
 from transformers import AutoTokenizer
 
+import pretrain
 from _utils.commands.export_hf import export_hf
+from _utils.config import complete
 from _utils.custom.spans import WORDS as WORDS_OF_SPANS
 from _utils.custom.spans import words_in
 from _utils.custom.words import wordpieces
+from _utils.runs.checkpoints import save_pretrained
 from _utils.text import text_tokenizer
 from _utils.text.exported_tokenizer import exported_tokenizer, exported_tokenizer_of_words
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens
@@ -51,8 +52,11 @@ def checkpoint(small_tokenizer, tmp_path_factory):
     characters = sorted(set("".join(WORDS).lower()) - {*"éï"})
     words = small_tokenizer.get_vocab()
     tokens = [*sorted(words, key=words.get), *characters, *(f"##{character}" for character in characters)]
+    hf_tokenizer, c = tokenizer_from_tokens([*dict.fromkeys(tokens)]), complete(pretrain.c.override(["size=tiny"]))
+    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("pretrained") / "words_0_100.0%.pth"
-    return save_fresh(path, tokenizer_from_tokens([*dict.fromkeys(tokens)]))
+    save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
+    return path
 
 
 @pytest.fixture
@@ -99,15 +103,35 @@ def test_the_exported_tokenizer_reads_words_as_finetuning_does(kind, tmp_path):
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == ids_of(words)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_exported_tokenizer_reads_added_tokens_inside_words(kind, tmp_path):
+    """With the space that the lines of docs/checkpoints.md write before each word."""
+    hf_tokenizer = pretrained_tokenizer(save_folder(kind, tmp_path / "given"), "")
+    tokenizer = saved(exported_tokenizer_of_words(hf_tokenizer, 20), tmp_path / "words")
+    pieces = wordpieces([TEXT.split()], hf_tokenizer)
+    for word, ids in pieces.items():
+        assert tokenizer(f" {word}", add_special_tokens=False)["input_ids"] == ids
+
+
 @pytest.fixture
 def rng():
     return random.Random(0)
 
 
-def test_several_labels_of_texts(finetuned, rng):
+def test_classes_of_texts(finetuned, rng):
+    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": "ab"[i % 2]} for i in range(64)]
+    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    labels, probabilities = finetuned(rows).predict(texts)
+    found = examples("Texts")["classify"](texts, truncation=True)
+    assert [one["label"] for one in found] == labels
+    assert [one["score"] for one in found] == pytest.approx(probabilities.max(1), abs=1e-5)
+
+
+@pytest.mark.parametrize("threshold", [.55, "best"])
+def test_several_labels_of_texts(finetuned, rng, threshold):
     rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": ["a", "b", "c"][:i % 4]} for i in range(64)]
     texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
-    model = finetuned(rows, kind="multilabel", threshold="best")
+    model = finetuned(rows, kind="multilabel", threshold=threshold)
     labels, probabilities = model.predict(texts)
     found = examples("Texts")
     assert found["labels_of"](texts) == list(map(set, labels))
@@ -116,15 +140,21 @@ def test_several_labels_of_texts(finetuned, rng):
         assert [scores[label] for label in model.labels] == pytest.approx(expected, abs=1e-5)
 
 
+def test_scores_of_texts(finetuned, rng):
+    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": i / 7} for i in range(64)]
+    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    scores = finetuned(rows, kind="regression").predict(texts).labels
+    found = examples("Texts")["classify"](texts, truncation=True)
+    assert [one["score"] for one in found] == pytest.approx(scores, abs=1e-4)
+
+
 @pytest.mark.parametrize("max_length", [32, 31])
 def test_classes_of_pairs(finetuned, rng, max_length):
     """Also if both texts are too long, and if one is empty."""
     rows = [{"a": sentence(rng, rng.randint(3, 20)), "b": sentence(rng, rng.randint(3, 20)), "label": i % 2}
             for i in range(64)]
     pairs = [(sentence(rng, first), sentence(rng, second)) for first in LENGTHS for second in LENGTHS]
-    model = finetuned(rows, f"max_length={max_length}", text=["a", "b"])
-    expected, by_name = model.predict(pairs).probabilities, pd.DataFrame(pairs, columns=["a", "b"])[["b", "a"]]
-    assert model.predict(by_name).probabilities == pytest.approx(expected)
+    expected = finetuned(rows, f"max_length={max_length}", text=["a", "b"]).predict(pairs).probabilities
     found = examples("Pairs")
     inputs = found["tokenizer"].pad([found["encode"](*pair) for pair in pairs], return_tensors="pt")
     with torch.no_grad():
@@ -194,8 +224,8 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
     write_rows("test.jsonl", rows)
     options = {"joint": False, "answerability": False, "doc_stride": 12, "max_answer_length": 8, "max_query_length": 5,
                "na_threshold": na_threshold}
-    finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
+    finetuned(rows, epochs=4, kind="questions", questions=options, test="test.jsonl")
     answer = examples("Answers to questions")["answer"]
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
     assert {row["id"]: answer(row["question"], row["context"]) for row in rows} == expected
-    assert len({*expected.values()}) > 5 if na_threshold > 0 else not any(expected.values())
+    assert len({*expected.values()}) > 20 if na_threshold > 0 else not any(expected.values())

@@ -1,4 +1,4 @@
-"""Installing the requirements by the commands of README and Makefile where pip is old."""
+"""Installing the requirements by the commands of README and Makefile, where pip is old, and what has to be built."""
 import os
 import re
 import subprocess
@@ -48,3 +48,11 @@ def test_an_old_pip_builds_the_source_package(tmp_path, commands):
         done = run(["sh", "-c", command], tmp_path, PIP_NO_CACHE_DIR="1")
         assert done.returncode == 0, done.stderr[-2000:]
     assert run([".venv/bin/python", "-m", "pip", "show", SOURCE_PACKAGE], tmp_path).returncode == 0
+
+
+def test_only_one_package_is_built_from_source(tmp_path):
+    environment(tmp_path, "--upgrade", "pip")
+    wheels = ["--only-binary", ":all:", "--no-binary", SOURCE_PACKAGE]
+    done = run([".venv/bin/python", "-m", "pip", "install", "--dry-run", *wheels, "-r", REPO / "requirements.txt"],
+               tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -149,11 +149,3 @@ def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, ca
     mean = sum(model.predict(TEXTS).probabilities for model in models) / 2 >= sum(applied.values()) / 2
     written = pd.read_csv("test_outputs/g/mine.tsv", sep="\t", index_col="index", keep_default_na=False)["prediction"]
     assert written[:40].tolist() == ["|".join(np.array(models[0].labels)[row]) for row in mean]
-
-
-def test_a_threshold_belongs_to_several_labels(start):
-    write("train.csv", "text,label\n" + "one,x\ntwo,y\n" * 20)
-    with pytest.raises(UserError, match="'threshold' does not apply"):
-        start(OWN | {"threshold": .3})
-    with pytest.raises(UserError, match="threshold: 1.5.*between 0 and 1.*'best'"):
-        start(OWN | {"threshold": 1.5})

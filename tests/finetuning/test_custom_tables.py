@@ -148,17 +148,16 @@ TOOLS = {  # how other programs write them
 }
 
 
-@pytest.mark.parametrize("tool, suffix",
-                         [("spacy", "jsonl"), *itertools.product([*TOOLS][1:], ["jsonl", "csv", "parquet"])])
-def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suffix):
+@pytest.mark.parametrize("tool, path", zip(TOOLS, ["a.jsonl", "a.csv", "a.jsonl", "a.csv", "a.parquet"]))
+def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, path):
     """In CSV they are strings, as JSON writes them; a text without spans has an empty list."""
     cells = [TOOLS[tool], TOOLS[tool], "[]"]
-    if suffix != "csv" and (suffix, tool) != ("parquet", "lists"):  # a column of parquet has one type
+    if path != "a.csv":
         cells = [json.loads(cell) for cell in cells]
     table = pd.DataFrame({"text": [TEXT, TEXT, "None here."] * 10, "entities": cells * 10})
-    {"jsonl": lambda path: table.to_json(path, orient="records", lines=True), "parquet": table.to_parquet,
-     "csv": table.to_csv}[suffix](f"a.{suffix}")
-    data = loaded(f"a.{suffix}", dev=f"a.{suffix}", test=f"a.{suffix}", text="text", label="entities", kind="spans")
+    {"a.jsonl": lambda path: table.to_json(path, orient="records", lines=True), "a.parquet": table.to_parquet,
+     "a.csv": table.to_csv}[path](path)
+    data = loaded(path, dev=path, test=path, text="text", label="entities", kind="spans")
     assert (data.task.labels, data.task.metrics[0]) == (("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
     assert tags_of(data) == "B-PER I-PER O B-LOC O O O" and set(data.splits["test"]["label"][2]) == {3}
     written = predictions(data, list(itertools.chain(*data.splits["test"]["label"])))

@@ -12,14 +12,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
+from custom_tasks import loaded
 from tiny_finetuning import run_own, table_row
 from transformers import pipeline
 
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
-from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
 from _utils.custom.tagging import Tagging
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
@@ -170,13 +169,13 @@ def test_a_run_whose_last_update_diverges_stops_with_a_message(start, keep):
     ("abbb", "balanced", (2., 2 / 3)), ("ab", {"a": 5}, (5., 1.)), ("012", {"2": 5}, (1., 1., 5.))])
 def test_class_weights_are_balanced_or_given_by_label(start, labels, given, weights):
     write_classes(labels)
-    task = load_custom_task(complete_custom_task(OWN | {"class_weights": given})).task
+    task = loaded("train.csv", class_weights=given).task
     assert task.class_weights == pytest.approx(weights)
     logits, targets = torch.randn(2, len(weights)), torch.tensor([0, 1])
     expected = F.cross_entropy(logits, targets, weight=torch.tensor(weights))
     torch.testing.assert_close(task.head.loss()(logits, targets), expected)
     with pytest.raises(UserError, match="'c'"):
-        load_custom_task(complete_custom_task(OWN | {"class_weights": {"c": 5}}))
+        loaded("train.csv", class_weights={"c": 5})
 
 
 LONG = " ".join(WORDS * 3)
@@ -371,13 +370,12 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
 
     def start_with(labels):
         write_csv("new.csv", ("text", "label") if labels else ("text",), zip(texts, labels) if labels else zip(texts))
-        return start(OWN | {"test": "new.csv"}, "end=2").scores
+        return start(OWN | {"test": "new.csv"}).scores
     _, all_a, all_b, unlabelled = map(start_with, ("", "a" * 20, "b" * 20, ""))
     assert all_a.loc["mine (test)", "mean"] + all_b.loc["mine (test)", "mean"] == pytest.approx(100)
-    assert len(Runs()) == 2 and list(unlabelled.index) == ["mine"]
-    best = int(all_a.loc["mine (test)", "best run"])
+    assert len(Runs()) == 1 and list(unlabelled.index) == ["mine"]
     start_with(list(predictions()["prediction"]))
-    assert Runs()[best].scores["test"]["accuracy"] == 1.
+    assert Runs()[0].scores["test"]["accuracy"] == 1.
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):

@@ -192,6 +192,7 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     header, good, empty, broken = predicted("sst2", "a good server\n\nthis tool is broken\n\n")
     assert header == ["label", "P(negative)", "P(positive)", "sentence"] and empty == [""]
     for label, negative, positive, _ in (good, broken):
+        assert float(negative) + float(positive) == pytest.approx(1, abs=2e-4)
         assert label == ("positive" if positive > negative else "negative")
     assert predicted("sst2", 'sentence\n"a good\nserver"\n', "x.csv")[1] == [*good[:3], "a good server"]
 
@@ -203,8 +204,10 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     assert [line[0] for line in lines] == finetune.load("g_mnli_0.pth").predict(pairs).labels == labels
     with pytest.raises(UserError, match="tuples"):
         finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
-    with pytest.raises(UserError, match="x.tsv.*'sentence'"):
-        predicted("sst2", "review\na good server\n", "x.tsv")
+    assert predicted("sst2", "id\tsentence\n1\ta good server\n", "x.tsv")[1][:3] == good[:3]
+    for name in ("x.csv", "x.tsv"):
+        with pytest.raises(UserError, match=f"{name}.*'sentence'"):
+            predicted("sst2", "review\na good server\n", name)
 
 
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, tmp_path):

@@ -39,6 +39,17 @@ def questions(path, **keys):
     return loaded(str(path), **{"dev": str(path), "kind": "questions", **keys})
 
 
+@pytest.mark.parametrize("answers, words", [
+    ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)),
+    ([("Delta epsilon", 18)], (3, 4)), *(([answer], (-1, -1)) for answer in (
+        ("beta", 0), ("beta", 500), ("epsilon. And", 25), ("beta", -1), ("", 6)))])
+def test_the_first_answer_is_located(tmp_path, answers, words):
+    """Unlike in Google's code, no answer raises, and empty ones or those before the text are not found (F54)."""
+    (tmp_path / "a.json").write_text(squad(answers))
+    [row] = read_questions(str(tmp_path / "a.json"))
+    assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers]
+
+
 def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     """Also if the file repeats the text for each question."""
     question = mrqa(detected_answers=[{"text": "beta", "char_spans": [[6, 9]]}])
@@ -77,6 +88,14 @@ def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(UserError, match=message):
         questions(tmp_path / "a.json", **keys)
+
+
+def test_ids_of_test_questions_differ(tmp_path):
+    question = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 15]]}])
+    (tmp_path / "a.jsonl").write_text(f"{question}\n{question}")
+    questions(tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match="a.jsonl: several questions have the id 'q'"):
+        questions(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
 
 
 def test_names_of_google_are_files_in_a_folder(tmp_path):

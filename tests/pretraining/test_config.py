@@ -1,17 +1,22 @@
-"""MyConfig, `key=value` overrides, and the values that `complete` derives from recipe and quickstart."""
+"""MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
 from types import SimpleNamespace
 
 import pytest
 from transformers import AutoConfig, AutoModel
 
 import finetune
+import pretrain
 from _utils.config import MyConfig, complete
+from _utils.custom.definition import KEYS_OF_KINDS
+from _utils.custom.kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.lengths import length_warnings
 from _utils.finetuning.preparation import for_checkpoint
 from _utils.networks.pretrained import Pretrained
-from _utils.recipes import RECIPES
+from _utils.objectives.keys import OF_OBJECTIVES, TwoStageKeys
+from _utils.objectives.kinds import OBJECTIVES
+from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.names import GLUE_TEST_FILES
 from pretrain import c
@@ -109,6 +114,13 @@ def test_keys_are_checked_when_set_and_in_the_first_cell():
     assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
 
 
+@pytest.mark.parametrize("script", [pretrain, finetune])
+def test_help_has_every_key_with_its_default(scripts, script, tmp_path):
+    done = scripts.run(f"{script.__name__}.py", ["--help"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.iterdir())
+    assert all(f"\n{key}={value}\n" in f"\n{done.stdout}" for key, value in script.c.items())
+
+
 # The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
 SIZES = {
     "size=small": "bs=128 lr=5e-4 max_length=128 mask_prob=.15 steps=1_000_000 warmup_steps=10_000",
@@ -155,6 +167,11 @@ CONTRADICTIONS = {
     "objective=replace_mlm tying=disentangled": "tying='disentangled' objective='replace_mlm'",
     "objective=adversarial temperature=2": "temperature=2.0 objective='adversarial'",
     "objective=mlm two_tower_generator=True": "two_tower_generator=True objective='mlm'",
+    "objective=adversarial tying=disentangled": "tying='disentangled' objective='adversarial'",
+    "uniform_generator=True tying=disentangled": "tying='disentangled' uniform_generator",
+    "two_tower_generator=True tying=embeddings+encoder": "tying='embeddings+encoder' two towers",
+    "two_tower_generator=True uniform_generator=True": "two_tower_generator uniform_generator",
+    "size=bert_small temperature=2": "temperature=2.0 objective='mlm'",
     "objective=electric tying=all": "tying='all' two towers",
     "objective=electric gen_smooth_label=True": "gen_smooth_label=True objective='electric'",
     "objective=electric uniform_generator=True": "objective='electric' uniform_generator",
@@ -180,6 +197,12 @@ CONTRADICTIONS_OF_FINETUNING = {
     *((finetuning, *item) for item in CONTRADICTIONS_OF_FINETUNING.items())])
 def test_contradicting_values_raise_with_both_keys(derive, arguments, expected):
     assert_raises(expected.split(), derive, *arguments.split())
+
+
+def test_a_key_of_another_objective_is_refused_also_if_it_is_zero(monkeypatch):
+    monkeypatch.setattr(TwoStageKeys, "own_keys", ("save_minutes",))
+    completed("save_minutes=10")  # the default
+    assert_raises(["save_minutes=0.0", "objective='electra'"], completed, "save_minutes=0")
 
 
 @pytest.mark.parametrize("arguments, expected", {
@@ -225,6 +248,11 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
     config = for_checkpoint(finetuning("max_length=200"), pretrained(*given))
     warnings = length_warnings(config, pretrained(*given))
     assert len(warnings) == bool(warned) and all(warned in text for text in warnings)
+
+
+def test_what_the_keys_select_exists():
+    assert [one.selected_by for one in OF_OBJECTIVES] == [one.selected_by for one in OBJECTIVES]
+    assert KEYS_OF_KINDS.keys() == KINDS.keys() and MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():

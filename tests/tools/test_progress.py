@@ -55,3 +55,9 @@ def test_other_outputs_get_lines(monkeypatch):
     lines = log.getvalue().splitlines()
     assert lines[0].startswith("CoLA, run 0: 2/3 steps, ") and ", loss 0.512, " in lines[0]
     assert "A notice" in lines and "\r" not in log.getvalue() and all(lines)
+
+
+def test_terms_have_the_names_of_their_objective():
+    """A masked language model alone is not called a generator."""
+    of_mlm = {name: value for name, value in METRICS.items() if name.startswith("gen_")}
+    assert described(of_mlm)[0] == "loss 3.21 nats" and described(of_mlm | {"rank_loss": .5})[-1] == "rank loss 0.500"

@@ -87,19 +87,19 @@ def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small
 def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys):
     """Predictions in a file, by `predict` and in Python agree."""
     rng, rows = random.Random(0), []
-    for _ in range(300):
+    for _ in range(360):
         choices, label = dict(zip("abc", rng.sample(COLORS, 3))), rng.randrange(3)
         rows.append({"text": f"the {choices['abc'[label]]} one", **choices, "label": label})
-    train, test = rows[:260], rows[260:]
+    train, test = rows[:300], rows[300:]
     write_json("train.jsonl", train)
     write_json("test.jsonl", test)
     task = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": [*"abc"]}
-    results = run_own(fresh_checkpoint, task, "max_length=16", epochs=4, lr=2e-3, bs=8)
+    results = run_own(fresh_checkpoint, task, "max_length=16", epochs=4, lr=1e-3, bs=16)
     written = pd.read_csv("test_outputs/g/which.tsv", sep="\t", index_col="index", dtype=str)["prediction"]
     found = load("g_which_0.pth").predict([tuple(row[name] for name in ("text", *"abc")) for row in test])
     assert written.tolist() == found.labels and found.probabilities.sum(1) == pytest.approx(1.)
     n_correct = sum(label == str(row["label"]) for label, row in zip(found.labels, test))
-    assert results.scores.loc["which (test)", "best"] == pytest.approx(100 * n_correct / 40) and n_correct > 20
+    assert results.scores.loc["which (test)", "best"] == pytest.approx(100 * n_correct / 60) and n_correct > 30
     capsys.readouterr()
     predict("g_which_0.pth", "test.jsonl")
     header, *lines = capsys.readouterr().out.splitlines()

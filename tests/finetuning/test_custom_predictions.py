@@ -66,41 +66,32 @@ def test_predict_reads_pairs_by_name(start):
 
 # Test files with labels and empty rows
 
-SQUAD = {"id": "a", "context": "Anna left Oslo.", "question": "Who left?",
-         "answers": {"text": ["Anna"], "answer_start": [0]}}
-ROWS = {  # kind: (training rows, rows without a text)
+ROWS = {  # kind: (training rows, rows without a text) of the columns text and label, or of those in COLUMNS
     "classification": ([("a", "x"), ("b", "y")], [("", "x"), (" ", "y")]),
     "regression": ([("a", 1.5), ("b", 2.)], [("", 1.), (" ", 2.5)]),
     "multilabel": ([("a", ["x"]), ("b", ["y"])], [("", ["x"]), (" ", [])]),
     "tagging": ([(["a", "b"], ["B-X", "O"]), (["b"], ["O"])], [([], []), ("", "")]),
     "spans": ([("Anna left", [[0, 4, "PER"]]), ("who left", [])], [("", []), (" ", [])]),
+    "choices": ([("which", "one", "two", 0), ("which", "one", "two", 1)],
+                [("", "one", "two", 0), ("which", "", "", 1), ("", "", "", 1)]),
+    "questions": ([("Anna left Oslo.", "Who left?", [{"text": "Anna", "answer_start": 0}])],
+                  [("", "Who?", []), ("Anna left.", "", [{"text": "Anna", "answer_start": 0}]), (" ", "Who?", [])]),
 }
+COLUMNS = {"choices": ("text", "a", "b", "label"), "questions": ("context", "question", "answers")}
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     """At the beginning, inside and at the end."""
-    rows, empty = ROWS[kind]
-    lines = lambda rows: "\n".join(json.dumps(dict(zip(("text", "label"), row))) for row in rows)
+    (rows, empty), columns = ROWS[kind], COLUMNS.get(kind, ("text", "label"))
+    lines = lambda rows: "\n".join(json.dumps({"id": str(i), **dict(zip(columns, row))}) for i, row in enumerate(rows))
     write("train.jsonl", lines(rows * 20))
     write("test.jsonl", lines([*empty, *rows, *empty, *rows, *empty]))
-    start(OWN | {"train": "train.jsonl", "test": "test.jsonl", "kind": kind})
+    given = {"questions": {}, "choices": {"text": "text", "choices": ["a", "b"]}}.get(kind, {"text": "text"})
+    start(OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": kind, **given})
     [row] = Runs()
     metric = next(iter(row.scores["test"]))
     assert row.scores["test"].keys() == row.scores["validation"].keys() and metric in row.baselines["test"]
-
-
-def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_text(start):
-    header = ("text", "a", "b", "label")
-    write_csv("train.csv", header, [("which", "one", "two", i % 2) for i in range(40)])
-    write_csv("test.csv", header, [("", "one", "two", 0), ("which", "", "", 1), ("", "", "", 1)])
-    start(OWN | {"test": "test.csv", "kind": "choices", "choices": ["a", "b"]})
-    write("train.json", json.dumps([SQUAD] * 20))
-    empty = [{"context": ""}, {"question": ""}, {"context": " ", "answers": {"text": [], "answer_start": []}}]
-    write("test.json", json.dumps([SQUAD | row | {"id": str(i)} for i, row in enumerate([{}, *empty])]))
-    start({"name": "asked", "kind": "questions", "train": "train.json", "dev": "train.json", "test": "test.json"})
-    both = {"validation", "test"}
-    assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
 
 
 def test_a_labelled_test_file_without_any_word_is_rejected(start):

@@ -56,19 +56,11 @@ def test_labels_that_may_be_of_another_kind_are_asked_for(labels, kind):
         loaded("a.csv")
 
 
-def test_a_text_with_quoted_keys_of_questions_is_a_text():
-    write("a.csv", "text,label\n" + "the keys 'qas' and 'answer_start',x\nother,y\n" * 5)
-    assert loaded("a.csv", dev=.2).task.kind == "classification"
-
-
-def test_texts_in_brackets_are_texts():
-    write("a.csv", "text,label\n" + "[laughs] no,a\n[ ok ],b\n" * 10)
-    assert set(loaded("a.csv").splits["train"]["text"]) == {"[laughs] no", "[ ok ]"}
-
-
-def test_a_cell_of_a_csv_file_may_be_a_book():
-    write("a.csv", "text,label\n" + f"{'word ' * 40_000},x\ntwo,y\n" * 5)
-    assert max(map(len, loaded("a.csv").splits["train"]["text"])) >= 199_999
+@pytest.mark.parametrize("text", ["the keys 'qas' and 'answer_start'", "[laughs] no", "[ ok ]", "word " * 40_000 + "."])
+def test_a_text_may_look_like_something_else_or_be_a_book(text):
+    write("a.csv", "text,label\n" + f"{text},x\nother,y\n" * 10)
+    data = loaded("a.csv")
+    assert data.task.kind == "classification" and set(data.splits["train"]["text"]) == {text, "other"}
 
 
 # Tags

@@ -130,12 +130,12 @@ def test_pairs_from_parquet_to_a_pipeline(start):
 def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     """A list of labels; a text may have none. Each label applies from a probability of .5."""
     found = lambda text: [label for label in ("network", "word", "text") if label in text]
-    for name, texts in {"train": sentences(300), "new": sentences(12, seed=1)}.items():
+    for name, texts in {"train": sentences(200), "new": sentences(12, seed=1)}.items():
         Path(f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text, "label": found(text)}) for text in texts))
-    start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
+    start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=10, lr=3e-3, bs=8)
     [row] = Runs()
-    assert list(row.scores["validation"]) == ["micro_f1", "macro_f1"] and row.scores["test"]["micro_f1"] > .8
-    assert row.baselines["validation"]["micro_f1"] < .8
+    assert list(row.scores["validation"]) == ["micro_f1", "macro_f1"]
+    assert row.scores["test"]["micro_f1"] > .7 > row.baselines["validation"]["micro_f1"]
     labels, probabilities = finetune.load("g_mine_0.pth").predict(sentences(12, seed=1))
     assert predictions()["prediction"].tolist() == ["|".join(found) for found in labels]
     [first, *_], _ = printed_predictions("new.jsonl", capsys)

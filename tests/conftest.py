@@ -134,9 +134,15 @@ def shallow(monkeypatch):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, small_tokenizer):
+def empty_folder(tmp_path, monkeypatch):
+    """A temporary working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def workplace(empty_folder, small_tokenizer):
     """A temporary working directory with text.txt and vocab.txt, for `tiny_pretraining.run`."""
     from tiny_pretraining import write_text_and_vocabulary
-    monkeypatch.chdir(tmp_path)
     write_text_and_vocabulary(small_tokenizer)
-    return tmp_path
+    return empty_folder

@@ -8,10 +8,7 @@ import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 SPAN = '{"text": "Anna left", "label": %s}\n'

@@ -1,12 +1,10 @@
 """Multiple choice: files, encoded rows, and a run from a file to predictions."""
-import json
 import random
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from csv_files import write_csv
-from custom_tasks import has, loaded
+from custom_tasks import has, loaded, write_rows
 from tiny_finetuning import run_own
 
 import finetune
@@ -15,13 +13,10 @@ from _utils.errors import UserError
 from _utils.tasks.settings import Settings
 from finetune import load
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 COLORS = "red green blue yellow black white".split()
 ENDINGS = ["the first one", "the second one", "another one"]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def which(**given):
@@ -30,10 +25,6 @@ def which(**given):
 
 def write_table(path, labels, n=30):
     write_csv(path, ("text", *"abc", "label"), [(f"text {i}", *ENDINGS, labels[i % len(labels)]) for i in range(n)])
-
-
-def write_json(path, rows):
-    Path(path).write_text("\n".join(map(json.dumps, rows)))
 
 
 @pytest.mark.parametrize("labels, names, ids", [
@@ -91,8 +82,8 @@ def test_choices_are_learned_from_a_file_and_predicted(fresh_checkpoint, capsys)
         choices, label = dict(zip("abc", rng.sample(COLORS, 3))), rng.randrange(3)
         rows.append({"text": f"the {choices['abc'[label]]} one", **choices, "label": label})
     train, test = rows[:300], rows[300:]
-    write_json("train.jsonl", train)
-    write_json("test.jsonl", test)
+    write_rows("train.jsonl", train)
+    write_rows("test.jsonl", test)
     task = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": [*"abc"]}
     results = run_own(fresh_checkpoint, task, "max_length=16", epochs=4, lr=1e-3, bs=16)
     written = pd.read_csv("test_outputs/g/which.tsv", sep="\t", index_col="index", dtype=str)["prediction"]

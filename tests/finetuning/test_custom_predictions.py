@@ -1,5 +1,4 @@
 """Predictions of custom tasks: from tables in Python, for test files with empty rows, and with a threshold."""
-import json
 import random
 
 import datasets
@@ -7,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from csv_files import write_csv
-from custom_tasks import write
+from custom_tasks import write, write_rows
 from sklearn.metrics import f1_score
 from tiny_finetuning import run_own
 
@@ -22,9 +21,8 @@ TEXTS = [" ".join(random.Random(i).choices(WORDS, k=3 + i % 5)) for i in range(4
 
 
 @pytest.fixture
-def start(fresh_checkpoint, tmp_path, monkeypatch):
+def start(fresh_checkpoint, empty_folder):
     """`start(task, "key=value", ..., epochs=1)` finetunes one custom task; the Results."""
-    monkeypatch.chdir(tmp_path)
     return lambda task, *overrides, epochs=1: run_own(fresh_checkpoint, task, *overrides, epochs=epochs)
 
 
@@ -84,9 +82,8 @@ COLUMNS = {"choices": ("text", "a", "b", "label"), "questions": ("context", "que
 def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     """At the beginning, inside and at the end."""
     (rows, empty), columns = ROWS[kind], COLUMNS.get(kind, ("text", "label"))
-    lines = lambda rows: "\n".join(json.dumps({"id": str(i), **dict(zip(columns, row))}) for i, row in enumerate(rows))
-    write("train.jsonl", lines(rows * 20))
-    write("test.jsonl", lines([*empty, *rows, *empty, *rows, *empty]))
+    for name, of_split in ("train", rows * 20), ("test", [*empty, *rows, *empty, *rows, *empty]):
+        write_rows(f"{name}.jsonl", [{"id": str(i), **dict(zip(columns, row))} for i, row in enumerate(of_split)])
     given = {"questions": {}, "choices": {"text": "text", "choices": ["a", "b"]}}.get(kind, {"text": "text"})
     start(OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": kind, **given})
     [row] = Runs()
@@ -121,7 +118,7 @@ def test_a_label_applies_from_the_threshold(threshold, applied, f1):
 def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, capsys, threshold):
     found = lambda text: [label for label in ("generator", "word", "text") if label in text.split()]
     for name in ("train", "test"):
-        write(f"{name}.jsonl", "\n".join(json.dumps({"text": text, "label": found(text)}) for text in TEXTS * 3))
+        write_rows(f"{name}.jsonl", [{"text": text, "label": found(text)} for text in TEXTS * 3])
     task = OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": "multilabel",
                   "threshold": threshold}
     start(task, "end=2", epochs=3)

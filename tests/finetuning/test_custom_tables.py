@@ -11,10 +11,7 @@ from custom_tasks import has, labelled, loaded, tagged, tags_of, write
 
 from _utils.errors import UserError
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 # Kinds

@@ -1,5 +1,4 @@
 """Custom tasks from their files to predictions, and to a pipeline of transformers; windows, and tagging."""
-import json
 import math
 import random
 import re
@@ -12,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
-from custom_tasks import loaded
+from custom_tasks import loaded, write_rows
 from tiny_finetuning import run_own, table_row
 from transformers import pipeline
 
@@ -40,9 +39,8 @@ CHECKPOINT = "checkpoints/glue/g_mine_0.pth"
 
 
 @pytest.fixture
-def start(fresh_checkpoint, tmp_path, monkeypatch):
+def start(fresh_checkpoint, empty_folder):
     """`start(task, "key=value", ..., epochs=1)` finetunes one custom task, by default on train.csv; the Results."""
-    monkeypatch.chdir(tmp_path)
     write_classes("ab")
     return lambda task=OWN, *overrides, epochs=1, **values: run_own(fresh_checkpoint, task, *overrides, epochs=epochs,
                                                                     **values)
@@ -131,7 +129,7 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     """A list of labels; a text may have none. Each label applies from a probability of .5."""
     found = lambda text: [label for label in ("network", "word", "text") if label in text]
     for name, texts in {"train": sentences(200), "new": sentences(12, seed=1)}.items():
-        Path(f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text, "label": found(text)}) for text in texts))
+        write_rows(f"{name}.jsonl", [{"text": text, "label": found(text)} for text in texts])
     start(OWN | {"kind": "multilabel", "train": "train.jsonl", "test": "new.jsonl"}, epochs=10, lr=3e-3, bs=8)
     [row] = Runs()
     assert list(row.scores["validation"]) == ["micro_f1", "macro_f1"]
@@ -315,7 +313,7 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
 def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     """Words and punctuation are the same in training and for every way to predict."""
     rows = [{"text": f"({text})", "label": [[1, 1 + len(text.split()[0]), "FIRST"]]} for text in sentences(60)]
-    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_rows("train.jsonl", rows)
     start(OWN | {"kind": "spans", "train": "train.jsonl"}, epochs=6, lr=3e-3, bs=8)
     model, texts = finetune.load("g_mine_0.pth"), ["(network makes guesses)", "(a, b)"]
     assert model.predict(texts).labels == [[[1, 8, "FIRST"]], [[1, 2, "FIRST"]]]

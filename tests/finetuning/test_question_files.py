@@ -12,6 +12,8 @@ from _utils.custom.answers import Answers
 from _utils.custom.question_files import read_questions
 from _utils.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.
 UNANSWERED = {
@@ -23,12 +25,6 @@ UNANSWERED = {
     "blank column": {"answers": {"text": [" "], "answer_start": [0]}},
     "flag beside an answer": {**ANSWERED, "is_impossible": True},
 }
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def write(name, *questions, context="Alpha beta {}."):
@@ -51,7 +47,7 @@ def scores_of_no_answers(data):
 
 
 @pytest.mark.parametrize("question", UNANSWERED.values(), ids=UNANSWERED)
-def test_a_question_without_an_answer_is_unanswerable(folder, question):
+def test_a_question_without_an_answer_is_unanswerable(question):
     data = questions(write("a.json", *[ANSWERED] * 3, question))
     assert data.task.questions.has_unanswerable and not has(data, "skipped")
     assert data.splits["train"]["is_impossible"][:] == [0, 0, 0, 1]
@@ -59,7 +55,7 @@ def test_a_question_without_an_answer_is_unanswerable(folder, question):
     assert scores_of_no_answers(data) == (.25, .25)
 
 
-def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(folder):
+def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none():
     """A file with no answer at all is an error."""
     train, dev = write("a.json", *[ANSWERED] * 3), write("b.json", ANSWERED, {"answers": []}, {"answers": []})
     assert has(questions(train, dev=dev), "2 of 3", "b.json")
@@ -69,7 +65,7 @@ def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(f
             questions(**files)
 
 
-def test_answers_without_a_place_are_skipped(folder):
+def test_answers_without_a_place_are_skipped():
     no_place = {"answers": {"text": ["beta"], "answer_start": [None]}}
     data = questions(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))
     assert len(data.splits["train"]) == 3 and len(data.splits["validation"]) == 5
@@ -101,7 +97,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_tables_of_questions_are_read(folder, name):
+def test_tables_of_questions_are_read(name):
     WRITERS[name](name)
     rows = read_questions(name)
     assert rows["id"][:3] == ["id0", "id1", "id2"] and rows["label"][:2] == [[], ["beta", "Gamma"]]
@@ -115,7 +111,7 @@ def test_tables_of_questions_are_read(folder, name):
 # Contexts without text
 
 @pytest.mark.parametrize("context", ["", " \n", "\u200b", "\u0301", "\u00a0\u3000"])
-def test_a_file_without_text_in_its_contexts_raises(folder, context):
+def test_a_file_without_text_in_its_contexts_raises(context):
     write("a.json", *[ANSWERED] * 3)
     write("b.json", *[{"answers": [], "is_impossible": True}] * 3, context=context)
     for split in ("train", "dev", "test"):
@@ -123,7 +119,7 @@ def test_a_file_without_text_in_its_contexts_raises(folder, context):
             questions(**{"train": "a.json", "dev": "a.json", split: "b.json"})
 
 
-def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(folder, fresh_checkpoint):
+def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(fresh_checkpoint):
     content = json.loads(Path(write("a.json", *[ANSWERED] * 12)).read_text())
     empty = {"context": "", "qas": [{"id": "none", "question": "what?", "answers": []}]}
     content["data"].append({"paragraphs": [empty]})

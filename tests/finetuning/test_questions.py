@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from custom_tasks import loaded
+from custom_tasks import loaded, write
 from tiny_finetuning import run_own
 
 import finetune
@@ -17,6 +17,8 @@ from _utils.custom.questions import QuestionOptions
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.runs import Runs, run_path
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 CONTEXT = "Alpha beta gamma. Delta  epsilon."
 
@@ -36,40 +38,40 @@ def mrqa(**question):
 
 
 def questions(path, **keys):
-    return loaded(str(path), **{"dev": str(path), "kind": "questions", **keys})
+    return loaded(path, **{"dev": path, "kind": "questions", **keys})
 
 
 @pytest.mark.parametrize("answers, words", [
     ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)),
     ([("Delta epsilon", 18)], (3, 4)), *(([answer], (-1, -1)) for answer in (
         ("beta", 0), ("beta", 500), ("epsilon. And", 25), ("beta", -1), ("", 6)))])
-def test_the_first_answer_is_located(tmp_path, answers, words):
+def test_the_first_answer_is_located(answers, words):
     """Unlike in Google's code, no answer raises, and empty ones or those before the text are not found (F54)."""
-    (tmp_path / "a.json").write_text(squad(answers))
-    [row] = read_questions(str(tmp_path / "a.json"))
+    write("a.json", squad(answers))
+    [row] = read_questions("a.json")
     assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers]
 
 
-def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
+def test_the_questions_about_a_text_stay_in_one_split():
     """Also if the file repeats the text for each question."""
     question = mrqa(detected_answers=[{"text": "beta", "char_spans": [[6, 9]]}])
     lines = [question.replace(CONTEXT, f"Alpha beta {i % 10}.") for i in range(50)]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    splits = questions(tmp_path / "a.jsonl", dev=.2).splits
+    write("a.jsonl", "\n".join(lines))
+    splits = questions("a.jsonl", dev=.2).splits
     train, dev = (set(splits[split]["context"]) for split in ("train", "validation"))
     assert not train & dev and len(train) == 8 and len(splits["validation"]) == 10
 
 
-def test_mrqa_files_are_read_compressed_or_not(tmp_path):
+def test_mrqa_files_are_read_compressed_or_not():
     """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
     answered = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}])
     content = "\n".join(['{"header": {}}', answered, "", mrqa()])
-    (tmp_path / "a.jsonl").write_text(content)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
+    write("a.jsonl", content)
+    Path("b.jsonl.gz").write_bytes(gzip.compress(content.encode()))
     for name in ("a.jsonl", "b.jsonl.gz"):
-        rows = read_questions(str(tmp_path / name))
+        rows = read_questions(name)
         assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
-        splits = questions(tmp_path / name).splits
+        splits = questions(name).splits
         assert len(splits["train"]) == 1 and len(splits["validation"]) == 2
 
 
@@ -84,26 +86,26 @@ ANSWERED = squad([("beta", 6)])
     (ANSWERED, {"text": "question"}, "'text'"), (ANSWERED, {"kind": None}, "a.json: .*'kind': 'questions'"),
     (ANSWERED, {"metrics": "accuracy"}, "exact, f1"), (ANSWERED, {"questions": {"stride": 3}}, "doc_stride"),
     (ANSWERED, {"questions": {"doc_stride": 0}}, "doc_stride")])
-def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
-    (tmp_path / "a.json").write_text(content)
+def test_unusable_files_and_options_raise(content, keys, message):
+    write("a.json", content)
     with pytest.raises(UserError, match=message):
-        questions(tmp_path / "a.json", **keys)
+        questions("a.json", **keys)
 
 
-def test_ids_of_test_questions_differ(tmp_path):
+def test_ids_of_test_questions_differ():
     question = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 15]]}])
-    (tmp_path / "a.jsonl").write_text(f"{question}\n{question}")
-    questions(tmp_path / "a.jsonl")
+    write("a.jsonl", f"{question}\n{question}")
+    questions("a.jsonl")
     with pytest.raises(UserError, match="a.jsonl: several questions have the id 'q'"):
-        questions(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
+        questions("a.jsonl", test="a.jsonl")
 
 
-def test_names_of_google_are_files_in_a_folder(tmp_path):
+def test_names_of_google_are_files_in_a_folder():
     """They may be beside other tasks."""
-    (tmp_path / "squad").mkdir()
+    Path("squad").mkdir()
     for split in ("train", "dev"):
-        (tmp_path / f"squad/{split}.json").write_text(squad([("beta", 6)], None))
-    c, with_rte = (complete_finetuning(finetune.c.override([f"tasks={tasks}", f"glue_dir={tmp_path}"]))
+        write(f"squad/{split}.json", squad([("beta", 6)], None))
+    c, with_rte = (complete_finetuning(finetune.c.override([f"tasks={tasks}", "glue_dir=."]))
                    for tasks in ("squad,searchqa", "squad,rte"))
     assert with_rte.tasks[1] == "rte"
     data = load_custom_task(c.tasks[0])
@@ -120,17 +122,16 @@ def test_windows_that_do_not_overlap_are_an_error_before_the_checkpoint_is_loade
         complete_finetuning(finetune.c.override(["tasks=squad", *windows.split()]))
 
 
-def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):
+def test_a_question_always_leaves_room_for_its_context(small_tokenizer):
     """Google's code does not terminate (F56)."""
-    (tmp_path / "a.json").write_text(squad([("beta", 6)]))
-    rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 12, QuestionOptions(doc_stride=2))
+    write("a.json", squad([("beta", 6)]))
+    rows = QuestionRows(read_questions("a.json"), small_tokenizer, 12, QuestionOptions(doc_stride=2))
     covered = {first + i for first, _, length in rows.spans.tolist() for i in range(length)}
     assert rows.lengths.max() <= 12 and covered == set(range(len(rows.contexts[0].word_of)))
 
 
-def test_questions_from_files_to_predictions(fresh_checkpoint, tmp_path, monkeypatch):
+def test_questions_from_files_to_predictions(fresh_checkpoint):
     """From files to scores and to the JSON of the official scripts, by an ensemble of two runs."""
-    monkeypatch.chdir(tmp_path)
     empty = [{"id": "none", "context": "", "question": "Who?", "answers": []}]
     for name, n in ("train", 60), ("test", 30):
         rows = [{"id": f"{i}", "context": f"The server {i} can read every page.", "question": "Who can read?",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from custom_tasks import write_rows
 from documents import section
 from tiny_finetuning import run_own
 from tiny_pretraining import save_fresh
@@ -31,10 +32,6 @@ def sentence(rng, n, words=(*WORDS, *ODD_WORDS)):
     return " ".join(rng.choices(words, k=n))
 
 
-def write_rows(path, rows):
-    Path(path).write_text("\n".join(json.dumps(row) for row in rows))
-
-
 def examples(*headings):
     """What the lines below headings of docs/checkpoints.md define, executed in a folder with exported/."""
     found = {}
@@ -55,9 +52,8 @@ def checkpoint(small_tokenizer, tmp_path_factory):
 
 
 @pytest.fixture
-def finetuned(checkpoint, tmp_path, monkeypatch):
+def finetuned(checkpoint, empty_folder):
     """`finetuned(rows, kind=..., ...)`: the model of a tiny run on these rows, which is exported to exported/."""
-    monkeypatch.chdir(tmp_path)
 
     def run(rows, *overrides, epochs=2, **task):
         write_rows("train.jsonl", rows)

@@ -56,9 +56,8 @@ def accuracy(model, pairs):
     return 100 * sum((good > bad) + (good == bad) / 2 for good, bad in scores) / len(scores)
 
 
-def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_pairs(tmp_path / "blimp")
+def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, empty_folder, capsys):
+    write_pairs(empty_folder / "blimp")
     main(["minimal_pairs", str(fresh_checkpoint), "--untrained", "blimp", "--device", "cpu"])
     names, text = ["fresh_0_100.0%", "fresh_0_100.0%, untrained"], capsys.readouterr().out
     assert all(name in text for name in names)

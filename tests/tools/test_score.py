@@ -68,8 +68,7 @@ def output(capsys):
     return pd.read_csv("out.tsv", sep="\t", quoting=3), printed.err
 
 
-def test_hypotheses_are_ranked_within_their_group(electric, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_hypotheses_are_ranked_within_their_group(electric, empty_folder, capsys):
     table = pd.DataFrame({"utterance": ["b", "a", "b", "a"], "hypothesis": TEXTS})
     table.to_csv("hypotheses.csv", index=False)
     main(["score", electric, "hypotheses.csv", "--text", "hypothesis", "--group", "utterance", "--tokens"])
@@ -82,8 +81,7 @@ def test_hypotheses_are_ranked_within_their_group(electric, tmp_path, monkeypatc
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
 
 
-def test_the_example_with_plain_transformers_gives_the_same_score(electric, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_example_with_plain_transformers_gives_the_same_score(electric, empty_folder):
     export_hf(electric, "exported")
     example = re.findall(r"```python\n(.*?)```", section("checkpoints.md", "Scores of texts"), re.S)[-1]
     for text, scored in zip(TEXTS, load(electric).score(TEXTS)):
@@ -92,8 +90,7 @@ def test_the_example_with_plain_transformers_gives_the_same_score(electric, tmp_
         assert found["score"].item() == pytest.approx(scored.score, abs=1e-5)
 
 
-def test_lines_and_columns_that_are_missing_are_named(electric, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_lines_and_columns_that_are_missing_are_named(electric, empty_folder, capsys):
     Path("texts.txt").write_text("One.\nTwo.\r\n")
     main(["score", electric, "texts.txt"])
     assert output(capsys)[0]["text"].tolist() == ["One.", "Two."]

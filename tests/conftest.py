@@ -1,4 +1,5 @@
 """Fixtures shared by several test files."""
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -67,9 +68,13 @@ def shared(repo):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    """Start the server of `scripts` after everything is imported and before any test has changed anything."""
+    """Start the server of `scripts` after everything is imported and before any test has changed anything.
+
+    The many objects of the imported libraries are no longer searched for garbage, which finetuning does after each run.
+    """
     if session.items:
         from script_server import Scripts
+        gc.freeze()
         session.scripts = Scripts()
 
 
@@ -92,14 +97,8 @@ def small_tokenizer():
 @pytest.fixture(scope="session")
 def fresh_checkpoint(small_tokenizer, tmp_path_factory):
     """Path of a pretraining checkpoint of size tiny with the small tokenizer and randomly initialized weights."""
-    import pretrain
-    from _utils.config import complete
-    from _utils.runs.checkpoints import save_pretrained
-    c = complete(pretrain.c.override(["size=tiny"]))
-    pretrain.set_seed(0)
-    path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    return path
+    from tiny_pretraining import save_fresh
+    return save_fresh(tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth", small_tokenizer)
 
 
 @pytest.fixture(scope="session")
@@ -135,9 +134,15 @@ def shallow(monkeypatch):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, small_tokenizer):
+def empty_folder(tmp_path, monkeypatch):
+    """A temporary working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def workplace(empty_folder, small_tokenizer):
     """A temporary working directory with text.txt and vocab.txt, for `tiny_pretraining.run`."""
     from tiny_pretraining import write_text_and_vocabulary
-    monkeypatch.chdir(tmp_path)
     write_text_and_vocabulary(small_tokenizer)
-    return tmp_path
+    return empty_folder

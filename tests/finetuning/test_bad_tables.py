@@ -8,10 +8,7 @@ import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 SPAN = '{"text": "Anna left", "label": %s}\n'
@@ -51,6 +48,7 @@ BAD_FILES = [
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'class_weights' does not apply", {"class_weights": "balanced"}),
     ("a.csv", "text,x,y\none,0,1\ntwo,1,0\n", "2 columns.*'tagging'", {"label": ["x", "y"], "kind": "tagging"}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "'threshold' does not apply", {"threshold": .3}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy.*macro_f1", {"metrics": "f1"}),
@@ -99,7 +97,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(case):
 @pytest.mark.parametrize("description, message", {
     "{'train': 'a.csv', 'lable': 'x'}": "'lable'.*'label'", "{'text': 'x'}": "train: None.*.csv",
     "{'train': None}": "train: None", "{'train': 'a.xlsx'}": "'a.xlsx'.*.csv",
-    "{'train': 'a.csv', 'positive': 1}": "positive: 1",
+    "{'train': 'a.csv', 'positive': 1}": "positive: 1", "{'train': 'a.csv', 'threshold': 1.5}": "1.5.*0 and 1.*'best'",
     "{'train': 'a.csv', 'kind': 'ranking'}": "'ranking'.*'classification'",
     "{'train': 'a.csv', 'scheme': 'BIO'}": "'BIO'.*'bioes'",
     "{'train': 'a.txt', 'kind': 'classification'}": "'a.txt'.*'classification'.*csv",

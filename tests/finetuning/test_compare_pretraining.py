@@ -34,11 +34,10 @@ def checkpoint(name):
 
 
 @pytest.fixture
-def finished(tmp_path, monkeypatch):
+def finished(empty_folder):
     """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without
     training.
     """
-    monkeypatch.chdir(tmp_path)
     Path("checkpoints/pretrain").mkdir(parents=True)
     for name, (*of_rte, cola) in SCORES.items():
         torch.save(checkpoint(name), f"checkpoints/pretrain/{name}.pth")

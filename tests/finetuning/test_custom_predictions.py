@@ -1,5 +1,4 @@
 """Predictions of custom tasks: from tables in Python, for test files with empty rows, and with a threshold."""
-import json
 import random
 
 import datasets
@@ -7,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from csv_files import write_csv
-from custom_tasks import write
+from custom_tasks import write, write_rows
 from sklearn.metrics import f1_score
 from tiny_finetuning import run_own
 
@@ -22,9 +21,8 @@ TEXTS = [" ".join(random.Random(i).choices(WORDS, k=3 + i % 5)) for i in range(4
 
 
 @pytest.fixture
-def start(fresh_checkpoint, tmp_path, monkeypatch):
+def start(fresh_checkpoint, empty_folder):
     """`start(task, "key=value", ..., epochs=1)` finetunes one custom task; the Results."""
-    monkeypatch.chdir(tmp_path)
     return lambda task, *overrides, epochs=1: run_own(fresh_checkpoint, task, *overrides, epochs=epochs)
 
 
@@ -66,41 +64,31 @@ def test_predict_reads_pairs_by_name(start):
 
 # Test files with labels and empty rows
 
-SQUAD = {"id": "a", "context": "Anna left Oslo.", "question": "Who left?",
-         "answers": {"text": ["Anna"], "answer_start": [0]}}
-ROWS = {  # kind: (training rows, rows without a text)
+ROWS = {  # kind: (training rows, rows without a text) of the columns text and label, or of those in COLUMNS
     "classification": ([("a", "x"), ("b", "y")], [("", "x"), (" ", "y")]),
     "regression": ([("a", 1.5), ("b", 2.)], [("", 1.), (" ", 2.5)]),
     "multilabel": ([("a", ["x"]), ("b", ["y"])], [("", ["x"]), (" ", [])]),
     "tagging": ([(["a", "b"], ["B-X", "O"]), (["b"], ["O"])], [([], []), ("", "")]),
     "spans": ([("Anna left", [[0, 4, "PER"]]), ("who left", [])], [("", []), (" ", [])]),
+    "choices": ([("which", "one", "two", 0), ("which", "one", "two", 1)],
+                [("", "one", "two", 0), ("which", "", "", 1), ("", "", "", 1)]),
+    "questions": ([("Anna left Oslo.", "Who left?", [{"text": "Anna", "answer_start": 0}])],
+                  [("", "Who?", []), ("Anna left.", "", [{"text": "Anna", "answer_start": 0}]), (" ", "Who?", [])]),
 }
+COLUMNS = {"choices": ("text", "a", "b", "label"), "questions": ("context", "question", "answers")}
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     """At the beginning, inside and at the end."""
-    rows, empty = ROWS[kind]
-    lines = lambda rows: "\n".join(json.dumps(dict(zip(("text", "label"), row))) for row in rows)
-    write("train.jsonl", lines(rows * 20))
-    write("test.jsonl", lines([*empty, *rows, *empty, *rows, *empty]))
-    start(OWN | {"train": "train.jsonl", "test": "test.jsonl", "kind": kind})
+    (rows, empty), columns = ROWS[kind], COLUMNS.get(kind, ("text", "label"))
+    for name, of_split in ("train", rows * 20), ("test", [*empty, *rows, *empty, *rows, *empty]):
+        write_rows(f"{name}.jsonl", [{"id": str(i), **dict(zip(columns, row))} for i, row in enumerate(of_split)])
+    given = {"questions": {}, "choices": {"text": "text", "choices": ["a", "b"]}}.get(kind, {"text": "text"})
+    start(OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": kind, **given})
     [row] = Runs()
     metric = next(iter(row.scores["test"]))
     assert row.scores["test"].keys() == row.scores["validation"].keys() and metric in row.baselines["test"]
-
-
-def test_a_labelled_test_file_of_choices_or_questions_may_have_rows_without_a_text(start):
-    header = ("text", "a", "b", "label")
-    write_csv("train.csv", header, [("which", "one", "two", i % 2) for i in range(40)])
-    write_csv("test.csv", header, [("", "one", "two", 0), ("which", "", "", 1), ("", "", "", 1)])
-    start(OWN | {"test": "test.csv", "kind": "choices", "choices": ["a", "b"]})
-    write("train.json", json.dumps([SQUAD] * 20))
-    empty = [{"context": ""}, {"question": ""}, {"context": " ", "answers": {"text": [], "answer_start": []}}]
-    write("test.json", json.dumps([SQUAD | row | {"id": str(i)} for i, row in enumerate([{}, *empty])]))
-    start({"name": "asked", "kind": "questions", "train": "train.json", "dev": "train.json", "test": "test.json"})
-    both = {"validation", "test"}
-    assert {row.task: set(row.scores) for row in Runs()} == {"mine": both, "asked": both}
 
 
 def test_a_labelled_test_file_without_any_word_is_rejected(start):
@@ -130,7 +118,7 @@ def test_a_label_applies_from_the_threshold(threshold, applied, f1):
 def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, capsys, threshold):
     found = lambda text: [label for label in ("generator", "word", "text") if label in text.split()]
     for name in ("train", "test"):
-        write(f"{name}.jsonl", "\n".join(json.dumps({"text": text, "label": found(text)}) for text in TEXTS * 3))
+        write_rows(f"{name}.jsonl", [{"text": text, "label": found(text)} for text in TEXTS * 3])
     task = OWN | {"train": "train.jsonl", "dev": "train.jsonl", "test": "test.jsonl", "kind": "multilabel",
                   "threshold": threshold}
     start(task, "end=2", epochs=3)
@@ -149,11 +137,3 @@ def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, ca
     mean = sum(model.predict(TEXTS).probabilities for model in models) / 2 >= sum(applied.values()) / 2
     written = pd.read_csv("test_outputs/g/mine.tsv", sep="\t", index_col="index", keep_default_na=False)["prediction"]
     assert written[:40].tolist() == ["|".join(np.array(models[0].labels)[row]) for row in mean]
-
-
-def test_a_threshold_belongs_to_several_labels(start):
-    write("train.csv", "text,label\n" + "one,x\ntwo,y\n" * 20)
-    with pytest.raises(UserError, match="'threshold' does not apply"):
-        start(OWN | {"threshold": .3})
-    with pytest.raises(UserError, match="threshold: 1.5.*between 0 and 1.*'best'"):
-        start(OWN | {"threshold": 1.5})

@@ -214,11 +214,11 @@ def test_predictions_for_new_sentences(again, capsys, glue):
 
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, tmp_path):
     settings = [f"pretrained_checkpoint={fresh_checkpoint}", "end=1", f"task_overrides={SMALL}", "device=cpu",
-                "glue_dir=datasets/quickstart_glue", "tasks=cola,mrpc,mnli", "majority_for_missing=True"]
+                "glue_dir=datasets/quickstart_glue", "tasks=cola", "majority_for_missing=True"]
     done = scripts.run("finetune.py", settings, tmp_path, plots=True)
     assert done.returncode == 0, done.stderr[-2000:]
     group = fresh_checkpoint.stem
     assert f"test_outputs/{group}.zip" in done.stdout and "synthetic" in done.stdout
     folder = tmp_path / "checkpoints/glue" / group
     assert all((folder / plot).stat().st_size > 5000 for plot in ("scores.png", "losses.png"))
-    assert pd.read_csv(folder / "runs.csv")["lr"].tolist() == 3 * [.001]
+    assert pd.read_csv(folder / "runs.csv")["lr"].tolist() == [.001]

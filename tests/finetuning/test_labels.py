@@ -10,10 +10,7 @@ import torch
 import torch.nn.functional as F
 from custom_tasks import has, labelled, loaded, tagged, write
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def test_the_dev_set_has_rows_of_each_class():

@@ -40,11 +40,10 @@ def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, s
 
 
 @pytest.fixture
-def workplace(fresh_checkpoint, tmp_path, monkeypatch):
+def workplace(fresh_checkpoint, empty_folder):
     """A working directory whose checkpoints/pretrain has the fresh checkpoint."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints/pretrain").symlink_to(fresh_checkpoint.parent)
+    (empty_folder / "checkpoints").mkdir()
+    (empty_folder / "checkpoints/pretrain").symlink_to(fresh_checkpoint.parent)
 
 
 def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, small_tokenizer):

@@ -5,13 +5,14 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import pytest
+from custom_tasks import has, loaded
 from tiny_finetuning import run_own
 
 from _utils.custom.answers import Answers
-from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
 from _utils.custom.question_files import read_questions
 from _utils.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.
@@ -26,12 +27,6 @@ UNANSWERED = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def write(name, *questions, context="Alpha beta {}."):
     """A file of SQuAD; each question is about a text of its own."""
     paragraphs = [{"context": context.format(i), "qas": [{"id": str(i), "question": "what?", **question}]}
@@ -40,9 +35,8 @@ def write(name, *questions, context="Alpha beta {}."):
     return name
 
 
-def loaded(train, **keys):
-    definition = {"train": train, "dev": train, "kind": "questions", "name": "q", **keys}
-    return load_custom_task(complete_custom_task(definition))
+def questions(train, **keys):
+    return loaded(train, **{"dev": train, "kind": "questions", **keys})
 
 
 def scores_of_no_answers(data):
@@ -53,29 +47,29 @@ def scores_of_no_answers(data):
 
 
 @pytest.mark.parametrize("question", UNANSWERED.values(), ids=UNANSWERED)
-def test_a_question_without_an_answer_is_unanswerable(folder, question):
-    data = loaded(write("a.json", *[ANSWERED] * 3, question))
-    assert data.task.questions.has_unanswerable and not any("skipped" in notice for notice in data.notices)
+def test_a_question_without_an_answer_is_unanswerable(question):
+    data = questions(write("a.json", *[ANSWERED] * 3, question))
+    assert data.task.questions.has_unanswerable and not has(data, "skipped")
     assert data.splits["train"]["is_impossible"][:] == [0, 0, 0, 1]
     assert data.splits["validation"]["label"][:] == [["beta"]] * 3 + [[]]
     assert scores_of_no_answers(data) == (.25, .25)
 
 
-def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(folder):
+def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none():
     """A file with no answer at all is an error."""
     train, dev = write("a.json", *[ANSWERED] * 3), write("b.json", ANSWERED, {"answers": []}, {"answers": []})
-    assert any("2 of 3" in notice and "b.json" in notice for notice in loaded(train, dev=dev).notices)
+    assert has(questions(train, dev=dev), "2 of 3", "b.json")
     write("c.json", *[{"answers": []}] * 3)
     for files in ({"train": train, "dev": "c.json"}, {"train": "c.json"}):
         with pytest.raises(UserError, match="c.json"):
-            loaded(**files)
+            questions(**files)
 
 
-def test_answers_without_a_place_are_skipped(folder):
+def test_answers_without_a_place_are_skipped():
     no_place = {"answers": {"text": ["beta"], "answer_start": [None]}}
-    data = loaded(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))
+    data = questions(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))
     assert len(data.splits["train"]) == 3 and len(data.splits["validation"]) == 5
-    assert "skipped 2 of 5" in "".join(data.notices)
+    assert has(data, "skipped 2 of 5")
 
 
 # Tables
@@ -103,34 +97,34 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_tables_of_questions_are_read(folder, name):
+def test_tables_of_questions_are_read(name):
     WRITERS[name](name)
     rows = read_questions(name)
     assert rows["id"][:3] == ["id0", "id1", "id2"] and rows["label"][:2] == [[], ["beta", "Gamma"]]
     assert rows["is_impossible"][:] == [1, 0] * 5
     assert rows["answer_start"][:2] == [-1, 6] and rows["first_word"][:2] == [-1, 1]
-    assert loaded(name).task.questions.has_unanswerable
+    assert questions(name).task.questions.has_unanswerable
     with pytest.raises(UserError, match=f"{name}.*'kind': 'questions'"):
-        loaded(name, kind=None)
+        questions(name, kind=None)
 
 
 # Contexts without text
 
 @pytest.mark.parametrize("context", ["", " \n", "\u200b", "\u0301", "\u00a0\u3000"])
-def test_a_file_without_text_in_its_contexts_raises(folder, context):
+def test_a_file_without_text_in_its_contexts_raises(context):
     write("a.json", *[ANSWERED] * 3)
     write("b.json", *[{"answers": [], "is_impossible": True}] * 3, context=context)
     for split in ("train", "dev", "test"):
         with pytest.raises(UserError, match="b.json.*context"):
-            loaded(**{"train": "a.json", "dev": "a.json", split: "b.json"})
+            questions(**{"train": "a.json", "dev": "a.json", split: "b.json"})
 
 
-def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(folder, fresh_checkpoint):
+def test_questions_on_empty_contexts_are_answered_but_not_used_for_training(fresh_checkpoint):
     content = json.loads(Path(write("a.json", *[ANSWERED] * 12)).read_text())
     empty = {"context": "", "qas": [{"id": "none", "question": "what?", "answers": []}]}
     content["data"].append({"paragraphs": [empty]})
     Path("b.json").write_text(json.dumps(content))
-    assert len(loaded("b.json").splits["train"]) == 12
+    assert len(questions("b.json").splits["train"]) == 12
     task = {"name": "q", "kind": "questions", "train": "a.json", "dev": "b.json", "test": "b.json"}
     run_own(fresh_checkpoint, task, "max_length=32", epochs=1)
     found = json.loads(Path("test_outputs/g/q.json").read_text())

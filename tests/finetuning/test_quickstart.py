@@ -54,14 +54,13 @@ def test_training_and_dev_rows_are_from_different_documents(tables):
 
 
 @pytest.fixture
-def small_prose(tmp_path, monkeypatch):
+def small_prose(empty_folder, monkeypatch):
     """The working directory is empty, and the quickstart's text is small."""
     for name in EMBEDDED:
-        path = tmp_path / f"text/{name}.txt"
+        path = empty_folder / f"text/{name}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n\n".join(DOCUMENTS * 3))
         monkeypatch.setitem(EMBEDDED, name, path)
-    monkeypatch.chdir(tmp_path)
 
 
 def test_pretraining_ends_with_measurements_on_text_that_it_has_not_seen(small_prose, tmp_path):

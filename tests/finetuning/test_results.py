@@ -70,8 +70,7 @@ def test_scores_are_compared_with_published_ones_of_the_same_metric():
     assert list(table.columns) == ["RTE", "mean of 1"] and "Comparison" not in report(runs(by_accuracy))
 
 
-def test_a_run_of_an_unknown_task_is_skipped_with_a_warning(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_of_an_unknown_task_is_skipped_with_a_warning(empty_folder, capsys):
     for record in (table_row("tenth"), row("rte", 0, 50.)):
         add_run(record)
     assert [record.task for record in Runs()] == [record.task for record in Runs()] == ["rte"]
@@ -82,8 +81,7 @@ def test_a_run_of_an_unknown_task_is_skipped_with_a_warning(tmp_path, monkeypatc
 
 
 @pytest.mark.plots
-def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_prints_every_group_and_the_comparison(empty_folder, capsys):
     for group, value in (("seed_1", 50.), ("seed_2", 60.)):
         for task in TASKS:
             add_run(row(task, 0, value, group, settings={"pretrained_weights": group}))
@@ -94,9 +92,8 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
         glue_results(["seed_3"])
 
 
-def test_groups_without_a_common_task_are_an_error_that_names_their_tasks(tmp_path, monkeypatch, capsys):
+def test_groups_without_a_common_task_are_an_error_that_names_their_tasks(empty_folder, capsys):
     """Without the names of groups, the tables of all are enough."""
-    monkeypatch.chdir(tmp_path)
     for group, tasks in {"one": ("rte", "wnli"), "two": ("cola", "sst2", "wnli")}.items():
         for task in tasks:
             add_run(row(task, 0, 50., group, settings={"pretrained_weights": group}))

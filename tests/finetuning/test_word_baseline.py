@@ -32,9 +32,8 @@ def write_table(path, n, columns=("text",), seed=0):
 
 
 @pytest.mark.parametrize("columns", [("text",), ("first", "second")])
-def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tmp_path, monkeypatch, capsys, columns):
+def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, empty_folder, capsys, columns):
     """In its line, its record and the table. GLUE's tasks have none."""
-    monkeypatch.chdir(tmp_path)
     for seed, (name, n) in enumerate({"train.csv": 240, "dev.csv": 20, "test.csv": 20}.items()):
         write_table(name, n, columns, seed)
     results = run_own(fresh_checkpoint, OWN | {"test": "test.csv", "text": list(columns)}, epochs=1)
@@ -45,8 +44,7 @@ def test_a_run_reports_the_baseline_on_its_dev_and_test_set(fresh_checkpoint, tm
 
 
 def test_tasks_of_glue_and_kinds_without_a_class_for_each_text_have_none(
-        fresh_checkpoint, glue, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+        fresh_checkpoint, glue, empty_folder):
     run(fresh_checkpoint, "tasks=rte", f"glue_dir={glue}", "task_overrides={'rte': {'epochs': 1, 'rows': 32}}")
     [record] = Runs()
     assert not record.words and "TF-IDF" not in report(Runs())

@@ -154,18 +154,27 @@ def test_values_that_are_not_set_follow_from_recipe_and_quickstart(arguments, ex
         assert config[key] == values[key], key
 
 
-# The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
-
-
-# size=small is the default, but here the user sets it
-
-
 # {arguments: fragments of the message}
 CONTRADICTIONS = {
     "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",
     "steps=100 stop_at=101": "stop_at=101 steps=100",
     "objective=electra_15 fast=False": "fast=False objective='electra_15'",
     "two_stage_steps=5": "two_stage_steps=5 objective='electra'",
+    "objective=two_stage steps=5 two_stage_steps=5": "two_stage_steps=5 steps=5",
+    "objective=two_stage tying=tokens": "tying='tokens' objective='two_stage'",
+    "objective=replace_mlm disc_smooth_label=True": "disc_smooth_label=True objective='replace_mlm'",
+    "objective=replace_mlm tying=disentangled": "tying='disentangled' objective='replace_mlm'",
+    "objective=adversarial temperature=2": "temperature=2.0 objective='adversarial'",
+    "objective=mlm two_tower_generator=True": "two_tower_generator=True objective='mlm'",
+    "objective=adversarial tying=disentangled": "tying='disentangled' objective='adversarial'",
+    "uniform_generator=True tying=disentangled": "tying='disentangled' uniform_generator",
+    "two_tower_generator=True tying=embeddings+encoder": "tying='embeddings+encoder' two towers",
+    "two_tower_generator=True uniform_generator=True": "two_tower_generator uniform_generator",
+    "size=bert_small temperature=2": "temperature=2.0 objective='mlm'",
+    "objective=electric tying=all": "tying='all' two towers",
+    "objective=electric gen_smooth_label=True": "gen_smooth_label=True objective='electric'",
+    "objective=electric uniform_generator=True": "objective='electric' uniform_generator",
+    "generator={'model_type':'bert'} generator_hidden_size=.5": "generator_hidden_size generator=",
     "schedule=one_cycle warmup_steps=5": "warmup_steps=5 schedule='one_cycle'",
     "schedule=adjusted_one_cycle lr_decay_power=2": "lr_decay_power=2.0 schedule='adjusted_one_cycle'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
@@ -242,7 +251,7 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
 
 def test_what_the_keys_select_exists():
     assert [one.selected_by for one in OF_OBJECTIVES] == [one.selected_by for one in OBJECTIVES]
-    assert KEYS_OF_KINDS.keys() == KINDS.keys()
+    assert KEYS_OF_KINDS.keys() == KINDS.keys() and MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():
@@ -253,7 +262,3 @@ def test_the_defaults_of_finetuning_are_those_of_the_paper():
     of_glue = {name: TASKS[name] for name in GLUE_TEST_FILES}
     assert {name: task.epochs for name, task in of_glue.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
     assert {name for name, task in of_glue.items() if task.unordered} == {"mrpc", "stsb"}
-
-
-def test_each_masking_has_a_function():
-    assert MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()

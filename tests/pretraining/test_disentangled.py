@@ -6,7 +6,6 @@ from tiny_pretraining import run, weights
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
-from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
 
 TABLE = "electra.embeddings.word_embeddings.weight"
@@ -50,10 +49,3 @@ def test_a_run_saves_and_exports_the_sum(workplace, batch):
     expected = replaced_logits(learn.model.eval().discriminator(ids, attention_mask=mask))
     loaded = load_with_head("out/discriminator", "discriminator").network.eval()
     torch.testing.assert_close(replaced_logits(loaded(ids, attention_mask=mask)), expected, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("setting", ["objective=adversarial", "objective=replace_mlm", "uniform_generator=True",
-                                     "generator={'model_type': 'bert', 'hidden_size': 64, 'num_attention_heads': 2}"])
-def test_what_it_cannot_be_combined_with_is_rejected_before_any_work(workplace, setting):
-    with pytest.raises(UserError, match="disentangled|64"):
-        run("tying=disentangled", setting)

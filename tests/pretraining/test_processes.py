@@ -4,6 +4,8 @@ import json
 import math
 import re
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -134,12 +136,11 @@ def scores_of(group):
 
 
 @pytest.fixture
-def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
+def finetuning(empty_folder, fresh_checkpoint, glue, scripts):
     """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns a Done."""
-    monkeypatch.chdir(tmp_path)
     settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2",
                 "max_length=32", "device=cpu", "logger=None", f"task_overrides={SMALL}"]
-    return lambda n, *changes: scripts.run("finetune.py", [*settings, *changes], tmp_path, processes=n)
+    return lambda n, *changes: scripts.run("finetune.py", [*settings, *changes], empty_folder, processes=n)
 
 
 def printed_runs(done):
@@ -210,12 +211,12 @@ def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, s
 
 
 @pytest.mark.slow
-def test_finetuning_started_twice_at_once_trains_each_run_once(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
-    monkeypatch.chdir(tmp_path)
+def test_finetuning_started_twice_at_once_trains_each_run_once(empty_folder, fresh_checkpoint, glue, repo):
     settings = [f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
                 "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
-    with ThreadPoolExecutor(2) as threads:
-        done = list(threads.map(lambda _: scripts.run("finetune.py", settings, tmp_path), range(2)))
-    failed = [process.stderr for process in done if process.returncode]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen([sys.executable, repo / "finetune.py", *settings], **pipes) for _ in range(2)]
+    errors = [process.communicate()[1] for process in both]
+    failed = [error for process, error in zip(both, errors) if process.returncode]
     assert len(failed) < 2 and all("Another process is training the run" in error for error in failed), failed
     assert [(task, run) for task, run, *_ in scores_of("g")] == [("rte", 0), ("rte", 1)]

@@ -3,22 +3,19 @@ import json
 
 import numpy as np
 import pytest
-from tiny_pretraining import metrics, run
+from tiny_pretraining import metrics, run, save_fresh
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
 import finetune
-import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
 from _utils.custom.question_files import read_questions
 from _utils.custom.question_rows import QuestionRows
 from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
-from _utils.runs.checkpoints import save_pretrained
 from _utils.text import load_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 
@@ -39,11 +36,8 @@ def folder(kind, tmp_path_factory):
 @pytest.fixture(scope="module")
 def checkpoint(folder, tmp_path_factory):
     """The path of a pretraining checkpoint with this tokenizer."""
-    c, tokenizer = complete(pretrain.c.override(["size=tiny", f"vocab={folder}"])), load_tokenizer(folder)
-    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("checkpoint") / "run_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, tokenizer), c, tokenizer, step=0)
-    return str(path)
+    return str(save_fresh(path, load_tokenizer(folder), f"vocab={folder}"))
 
 
 def ids_of_pretraining(tokenizer, lines):

@@ -18,9 +18,8 @@ JSON_LINES = "".join(json.dumps({"text": f"Document {i} has nothing wrong with i
 
 
 @pytest.fixture(autouse=True)
-def working_directory(tmp_path, monkeypatch):
+def working_directory(empty_folder):
     """An empty working directory with a vocabulary."""
-    monkeypatch.chdir(tmp_path)
     write("vocab.txt", "\n".join(WORDS))
 
 

@@ -61,45 +61,45 @@ def assert_equal_checkpoints():
     assert len(paths) > 1
 
 
-@pytest.mark.parametrize("options", [("steps=430", "stop_at=20", "milestones=2"),  # metrics at every second step
-                                     ("steps=20", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
-                                     ("steps=20", "objective=mlm", "num_workers=1"),
-                                     ("steps=20", "precision=fp16", "bs=2"),
-                                     ("steps=20", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
+@pytest.mark.parametrize("options", [("steps=430", "stop_at=12", "milestones=2"),  # metrics at every second step
+                                     ("steps=12", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
+                                     ("steps=12", "objective=mlm", "num_workers=1"),
+                                     ("steps=12", "precision=fp16", "bs=2"),
+                                     ("steps=12", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, options):
     run("base_run_name=whole", *options)
-    for step in (3, 9, 15):  # of 20 steps, number 10 is a milestone
+    for step in (2, 5, 8):  # of 12 steps, number 6 is a milestone
         stop_after(step)
         with pytest.raises(Stopped, match=f"step {step + 1} "):
             run(*options)
     run(*options)
-    assert "Resuming the run mini_5 after step 16:" in capsys.readouterr().out
+    assert "Resuming the run mini_5 after step 9:" in capsys.readouterr().out
     assert rows() == rows("whole_5")
     assert_equal_checkpoints()
 
 
 @pytest.mark.parametrize("options", [("steps=430", "milestones=2"),  # metrics at every second step
-                                     ("steps=20", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
+                                     ("steps=12", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
 def test_run_that_stops_at_chosen_steps_equals_uninterrupted_run(workplace, options):
     """The schedule is that of all steps, whatever the step to stop at."""
-    run("base_run_name=whole", "stop_at=20", *options)
-    for stop_at in (3, 3, 13):  # the second time, nothing is left to do
+    run("base_run_name=whole", "stop_at=12", *options)
+    for stop_at in (3, 3, 7):  # the second time, nothing is left to do
         run(f"stop_at={stop_at}", *options)
         assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
-    run("stop_at=20", *options)
-    of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (3, 13)]
+    run("stop_at=12", *options)
+    of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (3, 7)]
     assert len(of_stops) == 2 and [row for row in rows() if row not in of_stops] == rows("whole_5")
     assert_equal_checkpoints()
 
 
 def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
-    run("base_run_name=whole")
+    run("base_run_name=whole", "steps=8")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(pretraining_run, "save_pretrained", mock.Mock(side_effect=[None, KeyboardInterrupt]))
-        run("save_minutes=0")  # killed before it saves its last milestone
+        run("steps=8", "save_minutes=0")  # killed before it saves its last milestone
     # a killed process may leave an incomplete line
-    (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')
-    run("save_minutes=0")
+    (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 8, "split": "tr')
+    run("steps=8", "save_minutes=0")
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
 
@@ -149,10 +149,10 @@ def move(*names):
 
 def test_a_run_whose_files_were_moved_resumes(workplace):
     """They are known by their content."""
-    run("base_run_name=whole")
-    run("stop_at=3")
+    run("base_run_name=whole", "steps=4")
+    run("steps=4", "stop_at=3")
     text, vocabulary = move("text.txt", "vocab.txt")
-    run(f"datas={text}", f"vocab={vocabulary}")
+    run("steps=4", f"datas={text}", f"vocab={vocabulary}")
     assert equal_weights(weights(), weights("whole_5"))
     pair = ["initial_weights=whole_5_100.0%.pth", "base_run_name=next", f"datas={text}", "steps=4"]
     run(*pair, "stop_at=2", vocab=None)
@@ -203,25 +203,25 @@ def test_a_key_that_is_newer_than_the_run_had_its_default(workplace):
 
 
 def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):
-    run("steps=4", "stop_at=1")
-    run("steps=4", "stop_at=2")
+    run("steps=3", "stop_at=1")
     assert "code" not in capsys.readouterr().out
     monkeypatch.setattr(pretraining_run, "code_key", lambda *_: "edited")
-    for stop_at in (3, 4):
-        run("steps=4", f"stop_at={stop_at}")
+    for stop_at in (2, 3):
+        run("steps=3", f"stop_at={stop_at}")
         assert "code" in capsys.readouterr().out
 
 
 def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys):
     """If both are damaged, it is an error."""
-    run("base_run_name=whole")
-    stop_after(9)
+    settings = "steps=6", "save_minutes=0"
+    run("base_run_name=whole", *settings)
+    stop_after(3)
     with pytest.raises(Stopped):
-        run("save_minutes=0")
+        run(*settings)
     before = shutil.copytree(FOLDER / "mini_5", "before")
     flip_bit(FOLDER / "mini_5/resume.pth")
-    run("save_minutes=0")
-    assert "after step 9:" in capsys.readouterr().out  # the previous checkpoint
+    run(*settings)
+    assert "after step 3:" in capsys.readouterr().out  # the previous checkpoint
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
     shutil.rmtree(FOLDER / "mini_5")
@@ -229,7 +229,7 @@ def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workp
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         flip_bit(path)
     with pytest.raises(UserError, match="mini_5.*resume=False"):
-        run("save_minutes=0")
+        run(*settings)
 
 
 def test_run_cannot_be_trained_by_two_processes_at_once(workplace):

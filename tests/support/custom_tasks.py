@@ -15,10 +15,14 @@ def write(path, content, encoding="utf-8"):
     return path
 
 
+def write_rows(path, rows):
+    """Write dictionaries as JSON lines."""
+    return write(path, "\n".join(map(json.dumps, rows)))
+
+
 def labelled(labels):
     """Write a.jsonl with a text for each label."""
-    return write("a.jsonl", "\n".join(json.dumps({"text": f"text {i}", "label": label})
-                                      for i, label in enumerate(labels)))
+    return write_rows("a.jsonl", [{"text": f"text {i}", "label": label} for i, label in enumerate(labels)])
 
 
 def tagged(tags, path="a.conll", n=2):

@@ -49,8 +49,8 @@ class HubServer(ThreadingHTTPServer):
     def fail(self, request, how, times=1):
         """Let requests fail. request: regular expression of "METHOD path".
 
-        how: an HTTP status; 'cut', the connection is closed in the middle of the content; 'reset', it breaks there;
-        'short', a part of the content is sent as if it were all; 'slow', the content takes a second.
+        how: an HTTP status; 'reset', the connection breaks in the middle of the content; 'short', a part of the content
+        is sent as if it were all; 'slow', the content takes a second.
         """
         self.faults += [(request, how)] * times
 
@@ -166,11 +166,10 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(.1)
                 self.wfile.write(content[len(content) * start // 10:len(content) * (start + 1) // 10])
             return
-        self.wfile.write(content[:len(content) * 15 // 16] if self.fault in ("cut", "reset") else content)
-        if self.fault in ("cut", "reset"):
+        self.wfile.write(content[:len(content) * 15 // 16] if self.fault == "reset" else content)
+        if self.fault == "reset":
             time.sleep(.2)  # the client reads what it was sent
-            if self.fault == "reset":
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True
             self.connection.close()
 

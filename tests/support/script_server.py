@@ -3,6 +3,7 @@
 A fork starts in milliseconds, whereas the imports take ten seconds. The server reads each command as a line of JSON
 from a socket and writes the result as a line of JSON.
 """
+import gc
 import json
 import logging
 import os
@@ -194,6 +195,7 @@ def serve(connection):
     process.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.freeze()  # the imported libraries are never garbage
     logging.root.handlers.clear()
     torch.set_num_threads(1)
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(REPO)}

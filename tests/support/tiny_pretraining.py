@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import pretrain
 from _utils.config import complete
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.runs.log import read_metrics
 
 FOLDER = Path("checkpoints/pretrain")
@@ -35,6 +35,14 @@ def run(*overrides, vocab="vocab=vocab.txt", resume=False):
     """
     given = [*BASE, *([vocab] if vocab else []), f"resume={resume}", *overrides]
     return pretrain.pretrain(complete(pretrain.c.override(given)))
+
+
+def save_fresh(path, hf_tokenizer, *overrides, seed=0):
+    """Write a checkpoint of size tiny with random weights. Returns its path."""
+    c = complete(pretrain.c.override(["size=tiny", *overrides]))
+    pretrain.set_seed(seed)
+    save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
+    return path
 
 
 def metrics(split="train", name="mini_5"):

@@ -2,15 +2,12 @@
 import os
 import subprocess
 import sys
-import weakref
 
 import pytest
 
 import pretrain
 from _utils.runs import RunFolder
 from benchmarks import google_curve
-from benchmarks.gpu_training import release, static_training, traced_only
-from benchmarks.report import CPU
 
 
 @pytest.mark.slow
@@ -27,19 +24,6 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
     expected = sum(map(google_curve.window_means, google.values())) / len(google)
     for step in (200, 300, 400, 500, 600):
         assert found[step] == pytest.approx(expected[step], abs=.1)
-
-
-@pytest.mark.parametrize("kind", ["eager", "captured"])
-def test_a_measured_training_is_released_before_the_next_one(kind):
-    """A second one beside it would need twice the memory. On a CPU the step is traced instead of captured."""
-    settings = ["size=tiny", "bs=2", "max_length=16"]
-    with traced_only():
-        training = static_training(CPU, settings, kind)
-        training.take(1)
-    learn = weakref.ref(training.learn)
-    del training
-    release(CPU)
-    assert learn() is None
 
 
 @pytest.mark.slow

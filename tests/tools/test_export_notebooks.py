@@ -12,9 +12,8 @@ OLD, NEW = "c = MyConfig({\n", "c = MyConfig({  # edited\n"  # a line of both sc
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch, repo):
+def project(empty_folder, repo):
     """A working directory with the notebooks and no scripts."""
-    monkeypatch.chdir(tmp_path)
     for notebook in SCRIPTS:
         Path(notebook).write_text((repo / notebook).read_text())
 

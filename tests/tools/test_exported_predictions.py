@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from custom_tasks import write_rows
 from documents import section
 from tiny_finetuning import run_own
+from tiny_pretraining import save_fresh
 from tokenizer_kinds import KINDS, TEXT, save_folder
 from transformers import AutoTokenizer
 
-import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
 from _utils.custom.spans import WORDS as WORDS_OF_SPANS
 from _utils.custom.spans import words_in
 from _utils.custom.words import wordpieces
-from _utils.runs.checkpoints import save_pretrained
 from _utils.text import text_tokenizer
 from _utils.text.exported_tokenizer import exported_tokenizer, exported_tokenizer_of_words
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens
@@ -31,10 +30,6 @@ LENGTHS = 0, 3, 8, 14, 40  # words; the longest texts are longer than max_length
 
 def sentence(rng, n, words=(*WORDS, *ODD_WORDS)):
     return " ".join(rng.choices(words, k=n))
-
-
-def write_rows(path, rows):
-    Path(path).write_text("\n".join(json.dumps(row) for row in rows))
 
 
 def examples(*headings):
@@ -52,17 +47,13 @@ def checkpoint(small_tokenizer, tmp_path_factory):
     characters = sorted(set("".join(WORDS).lower()) - {*"éï"})
     words = small_tokenizer.get_vocab()
     tokens = [*sorted(words, key=words.get), *characters, *(f"##{character}" for character in characters)]
-    hf_tokenizer, c = tokenizer_from_tokens([*dict.fromkeys(tokens)]), complete(pretrain.c.override(["size=tiny"]))
-    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("pretrained") / "words_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
-    return path
+    return save_fresh(path, tokenizer_from_tokens([*dict.fromkeys(tokens)]))
 
 
 @pytest.fixture
-def finetuned(checkpoint, tmp_path, monkeypatch):
+def finetuned(checkpoint, empty_folder):
     """`finetuned(rows, kind=..., ...)`: the model of a tiny run on these rows, which is exported to exported/."""
-    monkeypatch.chdir(tmp_path)
 
     def run(rows, *overrides, epochs=2, **task):
         write_rows("train.jsonl", rows)
@@ -118,9 +109,14 @@ def rng():
     return random.Random(0)
 
 
+def labelled(rng, label_of):
+    """64 rows, of which row i has the label label_of(i), and 20 texts of all LENGTHS."""
+    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": label_of(i)} for i in range(64)]
+    return rows, [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+
+
 def test_classes_of_texts(finetuned, rng):
-    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": "ab"[i % 2]} for i in range(64)]
-    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    rows, texts = labelled(rng, lambda i: "ab"[i % 2])
     labels, probabilities = finetuned(rows).predict(texts)
     found = examples("Texts")["classify"](texts, truncation=True)
     assert [one["label"] for one in found] == labels
@@ -129,8 +125,7 @@ def test_classes_of_texts(finetuned, rng):
 
 @pytest.mark.parametrize("threshold", [.55, "best"])
 def test_several_labels_of_texts(finetuned, rng, threshold):
-    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": ["a", "b", "c"][:i % 4]} for i in range(64)]
-    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    rows, texts = labelled(rng, lambda i: ["a", "b", "c"][:i % 4])
     model = finetuned(rows, kind="multilabel", threshold=threshold)
     labels, probabilities = model.predict(texts)
     found = examples("Texts")
@@ -141,8 +136,7 @@ def test_several_labels_of_texts(finetuned, rng, threshold):
 
 
 def test_scores_of_texts(finetuned, rng):
-    rows = [{"text": sentence(rng, rng.randint(3, 30)), "label": i / 7} for i in range(64)]
-    texts = [sentence(rng, n) for n in LENGTHS for _ in range(4)]
+    rows, texts = labelled(rng, lambda i: i / 7)
     scores = finetuned(rows, kind="regression").predict(texts).labels
     found = examples("Texts")["classify"](texts, truncation=True)
     assert [one["score"] for one in found] == pytest.approx(scores, abs=1e-4)
@@ -224,8 +218,8 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
     write_rows("test.jsonl", rows)
     options = {"joint": False, "answerability": False, "doc_stride": 12, "max_answer_length": 8, "max_query_length": 5,
                "na_threshold": na_threshold}
-    finetuned(rows, epochs=4, kind="questions", questions=options, test="test.jsonl")
+    finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
     answer = examples("Answers to questions")["answer"]
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
     assert {row["id"]: answer(row["question"], row["context"]) for row in rows} == expected
-    assert len({*expected.values()}) > 20 if na_threshold > 0 else not any(expected.values())
+    assert len({*expected.values()}) > 5 if na_threshold > 0 else not any(expected.values())

@@ -1,6 +1,5 @@
-"""Scoring minimal pairs: the scores of sentences, accuracies, and the command's table."""
+"""Scoring minimal pairs: scores of sentences, and the accuracies of the command's table."""
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -8,44 +7,20 @@ import torch
 
 from _utils.__main__ import main
 from _utils.networks import load_with_head, replaced_logits
-from benchmarks.minimal_pairs import accuracy_by_paradigm, read_pairs, score
+from benchmarks.minimal_pairs import score
 
-CPU = torch.device("cpu")
-SENTENCES = ["The generator replaces some "
-             "words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
-             "Each sentence has been written for this purpose, with common and uncommon "
-             "letters.", "In 1843 the ¤ paper was read aloud:"]
-
-
-def pair(good, bad, paradigm="order_1", phenomenon="order", field="syntax"):
-    return {"sentence_good": good, "sentence_bad": bad, "field": field, "linguistics_term": phenomenon, "UID": paradigm,
-            "pairID": "0"}
+A, B, C, D = "The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,"
+# {(field, phenomenon, paradigm): pairs}; the last pair has twice the same tokens.
+PAIRS = {("morphology", "punctuation", "marks"): [(C, D), (D, B)], ("syntax", "order", "order_1"): [(A, B), (A, C)],
+         ("syntax", "order", "order_2"): [(A, D), (C, B)], ("syntax/semantics", "case", "case"): [("the", "THE")]}
 
 
-def write(path, pairs):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text("\n".join(map(json.dumps, pairs)) + "\n")
-
-
-@pytest.fixture
-def blimp(tmp_path, monkeypatch):
-    """A working directory with a folder of four paradigms of three phenomena.
-
-    The last pair has twice the same tokens.
-    """
-    monkeypatch.chdir(tmp_path)
-    a, b, c, d, *_ = SENTENCES
-    marks, case = ("marks", "punctuation", "morphology"), ("case", "case", "syntax/semantics")
-    write("blimp/order_1.jsonl", [pair(a, b), pair(a, c)])
-    write("blimp/order_2.jsonl", [pair(a, d, "order_2"), pair(c, b, "order_2")])
-    write("blimp/marks.jsonl", [pair(c, d, *marks), pair(d, b, *marks)])
-    write("blimp/case.jsonl", [pair("the words", "THE words", *case)])
-    return tmp_path / "blimp"
-
-
-def scores(name, part=None, sentences=SENTENCES):
-    model = load_with_head(str(name), part)
-    return score(model, sentences, CPU, "")
+def write_pairs(folder):
+    folder.mkdir()
+    for (field, phenomenon, paradigm), pairs in PAIRS.items():
+        rows = [{"sentence_good": good, "sentence_bad": bad, "field": field, "linguistics_term": phenomenon,
+                 "UID": paradigm, "pairID": "0"} for good, bad in pairs]
+        (folder / f"{paradigm}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
 
 
 @torch.no_grad()
@@ -54,8 +29,7 @@ def plain_score(model, sentence):
     ids = torch.tensor([[2, *model.hf_tokenizer(sentence, add_special_tokens=False).input_ids, 3]])
     network, inner = model.network.eval(), range(1, ids.shape[1] - 1)
     if model.part == "discriminator":
-        replaced = replaced_logits(network(ids)).sigmoid()[0]
-        return sum((1 - replaced[i]).log().item() for i in inner)
+        return (1 - replaced_logits(network(ids)).sigmoid()[0, 1:-1]).log().sum().item()
     total = 0
     for i in inner:
         masked = ids.clone()
@@ -68,30 +42,27 @@ def plain_score(model, sentence):
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
     # several batches, also within one sentence
     monkeypatch.setattr("_utils.training.scores.TOKENS_PER_BATCH", {"cpu": 40})
-    sentences = [*SENTENCES, ""]
-    found = scores(fresh_checkpoint, part, sentences)
-    assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)
-                                   for sentence in sentences}, rel=1e-5)
+    sentences = [A, B, C, D, "THE words", "Each sentence has been written for this purpose, with common letters.",
+                 "In 1843 the ¤ paper was read aloud:", ""]
+    model = load_with_head(str(fresh_checkpoint), part)
+    found = score(model, sentences, torch.device("cpu"), "")
+    assert found == pytest.approx({sentence: plain_score(model, sentence) for sentence in sentences}, rel=1e-5)
     assert len(set(found.values())) == len(sentences)
 
 
-def accuracies(pairs, score_of):
-    return accuracy_by_paradigm(pairs, {"model": score_of})["model"]
+def accuracy(model, pairs):
+    """In percent; a tie counts as half a correct pair."""
+    scores = [(plain_score(model, good), plain_score(model, bad)) for good, bad in pairs]
+    return 100 * sum((good > bad) + (good == bad) / 2 for good, bad in scores) / len(scores)
 
 
-def test_accuracy_counts_correct_pairs_and_half_of_the_ties(blimp):
-    pairs = read_pairs(blimp)
-    a, b, c, d, *_ = SENTENCES
-    found = accuracies(pairs, {a: 4, b: 1, c: 4, d: 2, "the words": 1, "THE words": 1})
-    assert found.to_dict() == {("morphology", "punctuation", "marks"): 100, ("syntax", "order", "order_1"): 75,
-                               ("syntax", "order", "order_2"): 100, ("syntax_semantics", "case", "case"): 50}
-
-
-def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, blimp, capsys):
+def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, empty_folder, capsys):
+    write_pairs(empty_folder / "blimp")
     main(["minimal_pairs", str(fresh_checkpoint), "--untrained", "blimp", "--device", "cpu"])
     names, text = ["fresh_0_100.0%", "fresh_0_100.0%, untrained"], capsys.readouterr().out
     assert all(name in text for name in names)
     table = pd.read_csv("checkpoints/minimal_pairs.csv", index_col=[0, 1, 2])
-    assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
-    expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))
-    assert table["fresh_0_100.0%"].tolist() == expected.tolist()
+    table.index = table.index.map(lambda key: (key[0].replace("syntax_s", "syntax/s"), *key[1:]))
+    assert table["pairs"].to_dict() == {key: len(pairs) for key, pairs in PAIRS.items()}
+    model = load_with_head(str(fresh_checkpoint))
+    assert table[names[0]].to_dict() == {key: accuracy(model, pairs) for key, pairs in PAIRS.items()}

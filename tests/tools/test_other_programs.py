@@ -16,9 +16,8 @@ def examples(heading):
 
 
 @pytest.fixture
-def folders(exported, tmp_path, monkeypatch):
+def folders(exported, empty_folder):
     """A working directory with exported/discriminator and exported/classifier, which has three labels."""
-    monkeypatch.chdir(tmp_path)
     Path("exported").mkdir()
     Path("exported/discriminator").symlink_to(exported / "discriminator")
     tokenizer = AutoTokenizer.from_pretrained(exported / "discriminator")

@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from _utils.progress import Progress, counted
+from _utils.progress import Progress
 from _utils.training.metrics import described
 
 METRICS = {"loss": 21.2, "gen_loss": 3.214, "gen_loss_hidden": 3.5, "gen_accuracy": .41, "disc_loss": .36,
@@ -57,14 +57,7 @@ def test_other_outputs_get_lines(monkeypatch):
     assert "A notice" in lines and "\r" not in log.getvalue() and all(lines)
 
 
-def test_a_masked_language_model_alone_is_not_called_a_generator():
+def test_terms_have_the_names_of_their_objective():
+    """A masked language model alone is not called a generator."""
     of_mlm = {name: value for name, value in METRICS.items() if name.startswith("gen_")}
-    assert described(of_mlm)[0] == "loss 3.21 nats"
-
-
-def test_the_second_term_of_another_loss_is_shown_by_its_name():
-    assert described({"gen_loss": 3.214, "gen_accuracy": .41, "rank_loss": .5})[-1] == "rank loss 0.500"
-
-
-def test_counted():
-    assert (counted(1, "epoch"), counted(1., "epoch"), counted(.5, "epoch")) == ("1 epoch", "1 epoch", "0.5 epochs")
+    assert described(of_mlm)[0] == "loss 3.21 nats" and described(of_mlm | {"rank_loss": .5})[-1] == "rank loss 0.500"

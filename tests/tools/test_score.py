@@ -7,14 +7,12 @@ import pandas as pd
 import pytest
 import torch
 from documents import section
+from tiny_pretraining import save_fresh
 
-import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
-from _utils.runs.checkpoints import save_pretrained
 from _utils.training.scores import load
 
 TEXTS = ["The generator replaces some words.", "A network makes guesses, good and bad.", "time", "the the the words"]
@@ -23,11 +21,8 @@ TEXTS = ["The generator replaces some words.", "A network makes guesses, good an
 @pytest.fixture(scope="module")
 def electric(small_tokenizer, tmp_path_factory):
     """Path of a checkpoint of Electric with random weights, for inputs of 16 tokens."""
-    c = complete(pretrain.c.override(["size=tiny", "objective=electric", "max_length=16"]))
-    pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("electric") / "electric_0_100.0%.pth"
-    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    return str(path)
+    return str(save_fresh(path, small_tokenizer, "objective=electric", "max_length=16"))
 
 
 @torch.no_grad()
@@ -73,8 +68,7 @@ def output(capsys):
     return pd.read_csv("out.tsv", sep="\t", quoting=3), printed.err
 
 
-def test_hypotheses_are_ranked_within_their_group(electric, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_hypotheses_are_ranked_within_their_group(electric, empty_folder, capsys):
     table = pd.DataFrame({"utterance": ["b", "a", "b", "a"], "hypothesis": TEXTS})
     table.to_csv("hypotheses.csv", index=False)
     main(["score", electric, "hypotheses.csv", "--text", "hypothesis", "--group", "utterance", "--tokens"])
@@ -87,8 +81,7 @@ def test_hypotheses_are_ranked_within_their_group(electric, tmp_path, monkeypatc
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
 
 
-def test_the_example_with_plain_transformers_gives_the_same_score(electric, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_example_with_plain_transformers_gives_the_same_score(electric, empty_folder):
     export_hf(electric, "exported")
     example = re.findall(r"```python\n(.*?)```", section("checkpoints.md", "Scores of texts"), re.S)[-1]
     for text, scored in zip(TEXTS, load(electric).score(TEXTS)):
@@ -97,8 +90,7 @@ def test_the_example_with_plain_transformers_gives_the_same_score(electric, tmp_
         assert found["score"].item() == pytest.approx(scored.score, abs=1e-5)
 
 
-def test_lines_and_columns_that_are_missing_are_named(electric, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_lines_and_columns_that_are_missing_are_named(electric, empty_folder, capsys):
     Path("texts.txt").write_text("One.\nTwo.\r\n")
     main(["score", electric, "texts.txt"])
     assert output(capsys)[0]["text"].tolist() == ["One.", "Two."]

@@ -118,7 +118,7 @@ class Group:
             self.tables = load_tables(self.c)
         if c.do_finetune:
             self.choose_settings(hyperparameters)
-        print_tables(self.tables, self.settings)
+        print_tables(self.tables, self.settings, are_official=not uses_synthetic_glue(c))
 
     def load_checkpoint(self):
         """Load the pretrained model, and complete the configuration with its size."""

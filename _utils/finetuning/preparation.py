@@ -109,17 +109,18 @@ def settings_of(task, splits, values, c, pretrained):
     )
 
 
-def print_tables(tables, settings_by_task=None):
+def print_tables(tables, settings_by_task=None, are_official=True):
     """Print for each task the rows of its tables, the epochs of a run, and below them notices.
 
     tables: {task: TaskData}.   settings_by_task: {task: settings} of the tasks to finetune.
+    are_official: an incomplete table of GLUE reads '10,471 of 392,702'.
     """
     for name, data in tables.items():
-        official, parts = data.task.official_rows, []
+        parts = []
         for split, rows in data.splits.items():
-            parts.append(f"{split} {len(rows):,}")
-            if len(rows) < official.get(split, 0):
-                parts[-1] += f" of {official[split]:,}"
+            n_official = data.task.official_rows.get(split, 0) if are_official else 0
+            missing = f" of {n_official:,}" if len(rows) < n_official else ""
+            parts.append(f"{split} {len(rows):,}{missing}")
         text = ", ".join(parts)
         if settings_by_task:
             settings = settings_by_task[name]

@@ -67,7 +67,7 @@ def is_hub_id(name):
 def announce_hub(*values):
     """Print which of the values are ids on the hub, before a long wait for it."""
     if ids := list(filter(is_hub_id, values)):
-        print(f"Not existing paths, so from the Hugging Face hub or its cache: {', '.join(ids)}", flush=True)
+        print(f"From the Hugging Face hub or its cache, because no such path exists: {', '.join(ids)}", flush=True)
 
 
 def is_vocab_file(vocab):

@@ -114,10 +114,10 @@ def record_in(content, what, advice):
     """
     if has_keys(content, {"settings": dict}):
         check_format(content, what, advice)
-    with as_user_error(f"{what} is not a finished run of finetune.py ({{error}}). {advice}", ValueError):
+    with as_user_error(f"{what} was not written by finetune.py. {advice}", ValueError):
         run = TypeAdapter(FinishedRun).validate_python(content)
         if not run.scores:
-            raise ValueError("no scores")
+            raise ValueError
     return run
 
 

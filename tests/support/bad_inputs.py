@@ -280,7 +280,7 @@ add("_utils convert_tf", {
 })
 add("_utils predict", {
     "no arguments": ("", "CHECKPOINT, FILE"),
-    "a pretrained checkpoint": ("model.pth sentences.txt", "'model.pth' is not a checkpoint written by finetune.py"),
+    "a pretrained checkpoint": ("model.pth sentences.txt", "'model.pth' was not written by finetune.py"),
     "no sentences": ("cola.pth missing.txt", "File not found: 'missing.txt'"),
     "two texts for one": ("cola.pth sentences.txt", "sentences.txt, line 2: 2 "
                                                     "columns", {"sentences.txt": "One.\nOne.\tTwo.\n"}),

@@ -209,6 +209,9 @@ def _values_of_pair(name):
         from _utils.runs.checkpoints import load_pretraining_checkpoint  # PyTorch reads it
         run = load_pretraining_checkpoint(path)["config"]
         values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
+        objective = selected(run)
+        if objective.is_kept:
+            values |= dict([objective.selected_by])
     elif name.startswith("google/"):
         values["masking"] = "official"
     return values
@@ -239,6 +242,13 @@ def _check(config, objective):
     if config.generator and (config.generator_hidden_size or config.generator_layers):
         raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
                         "replaces. Leave out generator or these two.")
+    for key in ("generator_hidden_size", "generator_layers"):
+        if config[key] and config.discriminator:
+            raise UserError(f"{key}={config[key]} is a fraction of the recipe's discriminator, which discriminator=... "
+                            f"replaces. Leave out {key}, and set generator.")
+        if config[key] and config.tying == "all":
+            raise UserError(f"{key}={config[key]} has no effect with tying='all', which makes the generator as large "
+                            f"as the discriminator. Leave it out, or set tying=embeddings.")
     objective.check(config)
     _check_hub_texts(config)
     _check_normalization(config)

@@ -85,7 +85,7 @@ Text = Annotated[str, Field(min_length=1, description="a string")]
 FileName = Annotated[str, Field(pattern=r'^[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]{0,99}$', description=(
     'a name of at most 100 characters without / \\ : * ? " < > | that does not start with a dot'))]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
-Count, Index, Length = count(), count(0), count(8, 512)
+Count, Index, Length, Seed = count(), count(0), count(8, 512), count(0, 2 ** 63 - 1)  # PyTorch takes 64 bits
 Positive = number("a number above 0", gt=0)
 NonNegative = number("a number of at least 0", ge=0)
 Percent = number("a percentage above 0, at most 100", gt=0, le=100)
@@ -125,7 +125,7 @@ PRETRAIN_KEYS = {
         "section 3.2 'two_stage' and 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and "
         "'all_tokens_mlm'; 'electric', which scores texts. None: the recipe's. A file for each: _utils/objectives.")),
     "base_run_name": Key(FileName, "vanilla", "The run and its checkpoints are named <base_run_name>_<seed>."),
-    "seed": Key(Index | None, 11081, (
+    "seed": Key(Seed | None, 11081, (
         "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is "
         "printed. To resume such a run, set the printed seed.")),
     "datas": Key(list_of(Text, "a list of corpus names, hub ids or paths"), ["openwebtext"], (
@@ -162,7 +162,7 @@ PRETRAIN_KEYS = {
         "Versions of hub corpora, by name or id: {'openwebtext': 'COMMIT, branch or tag'}. The others use the commit "
         "with which the run began, or that in datasets/hub_revisions/, the newest one when it was first used. It is "
         "kept with the run.")),
-    "data_seed": Key(Index, 11081, (
+    "data_seed": Key(Seed, 11081, (
         "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
         "the prepared examples.")),
     "max_length": Key(Length | None, None, "Maximum length of an example, in tokens. None: the recipe's."),

@@ -134,6 +134,8 @@ def checkpoint_flops(path):
         raise UserError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                         f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
     networks = {part: network_from(config_of(checkpoint, part, path)) for part in parts}
+    if "towers_config" in checkpoint:  # the generator has two towers
+        networks["generator"] = network_from(config_of(checkpoint, "towers", path))
     recipe = recipe_of_checkpoint(recipe_of(config), objective.name, networks)
     vocab_size = checkpoint[f"{parts[-1]}_config"]["vocab_size"]
     per_token = lambda name: flops_per_token(recipe, vocab_size, config.max_length, config.mask_prob, name)

@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 
 import pretrain
+from _utils.errors import UserError
 from _utils.files import write_atomically
 from _utils.keys import PRETRAIN_KEYS, Index, list_of
 from _utils.names import find_checkpoint
@@ -50,7 +51,14 @@ def held_out_learner(c):
 
 
 def evaluations(learn, loader, paths, seeds):
-    """Yields {"checkpoint", "seed", metric: value} of each checkpoint with each seed."""
+    """Yields {"checkpoint", "seed", metric: value} of each checkpoint with each seed.
+
+    Raises UserError for an objective whose checkpoints do not hold the networks as they are trained.
+    """
+    if hasattr(learn.model, "saved_networks"):
+        raise UserError(f"{type(learn.model).__name__} saves other weights than it trains, so its held-out metrics "
+                        "cannot be computed again. Choose checkpoints of another objective, and without "
+                        "tying=disentangled.")
     for path in paths:
         load_weights(learn.model, load_pretraining_checkpoint(path)["model"], path)
         for learn.seed in seeds:

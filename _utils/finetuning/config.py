@@ -19,6 +19,7 @@ from _utils.keys import (
     Positive,
     Precision,
     Schedule,
+    Seed,
     Size,
     Text,
     list_of,
@@ -65,7 +66,7 @@ class _TaskSettings(TypedDict, total=False):
     rows: Count
 
 
-_Seeds = list_of(Index, "a list of integers, one for each run")
+_Seeds = list_of(Seed, "a list of integers, one for each run")
 _Overrides = Annotated[dict[str, _TaskSettings], Field(description=(
     "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four optional"))]
 _RunsByTask = Annotated[dict[str, _Runs], Field(description="{task: a run or a list of runs}")]

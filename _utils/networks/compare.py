@@ -8,7 +8,7 @@ from _utils.networks.fast_electra import FastELECTRA, fill_slots, masked_slots
 from _utils.networks.sampling import fast_sample
 from _utils.seeds import fork_rng
 
-ROWS = 2  # of a batch, which show a difference in a fraction of a second
+ROWS = 2  # of a batch, which show a difference in a fraction of a second; the last one has padding
 
 
 def check_drop_in(model, loss_func, masking, batch):
@@ -21,7 +21,7 @@ def check_drop_in(model, loss_func, masking, batch):
     if type(model) is not FastELECTRA:
         return
     with without_dropout(model) as device:
-        x, _ = masking.mask(*(tensor[:ROWS].to(device) for tensor in batch))
+        x, _ = masking.mask(*(tensor.to(device) for tensor in with_padding(*batch, model.pad_token_id)))
         torch.manual_seed(0)
         expected = model.plain(*x)
         torch.manual_seed(0)
@@ -33,13 +33,26 @@ def check_drop_in(model, loss_func, masking, batch):
             model.sample = draw
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         results = [terms_and_gradients(loss_func, output, x[-1], trained) for output in (expected, found)]
+        counts = [[int(n) for n in one.counts(*x)] for one in (model.plain, model)]
     differences = differing(*results)
+    if counts[0] != counts[1]:
+        differences.append(f"the counts of masked tokens and tokens ({counts[0]}, not {counts[1]})")
     if not drawn.equal(expected.generated):
         differences.append("the sampled tokens")
     if differences:
         raise UserError("ELECTRAModel of Pretrain.ipynb differs from the faster model that is trained in its place, in "
                         f"{', '.join(differences[:3])}. If you edited it or the sampling, set fast=False to train it "
                         "as it is.")
+
+
+def with_padding(input_ids, sentA_lenths, pad_token_id):
+    """The first ROWS rows of a batch (input_ids (B, L), sentA_lenths (B,)), the last of them cut to half of its length.
+    """
+    input_ids, sentA_lenths = input_ids[:ROWS].clone(), sentA_lenths[:ROWS].clone()
+    half = input_ids.shape[1] // 2
+    input_ids[-1, half:] = pad_token_id
+    sentA_lenths[-1].clamp_(max=half)
+    return input_ids, sentA_lenths
 
 
 @contextmanager

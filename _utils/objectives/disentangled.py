@@ -2,10 +2,11 @@
 
 With `tying='disentangled'`, the discriminator's token embeddings are the generator's, without gradient, plus a table.
 """
-import torch
+import copy
+
 import torch.nn.functional as F
 
-from _utils.networks.build import build_network, shared_modules
+from _utils.networks.build import shared_modules
 from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import Objective
 from _utils.objectives.keys import DisentangledKeys
@@ -19,11 +20,10 @@ class DisentangledModel(FastELECTRA):
         own.register_forward_hook(lambda _, inputs, output: output + F.embedding(inputs[0], shared.weight.detach()))
 
     def saved_networks(self):
-        with torch.device("meta"):
-            merged = build_network("discriminator", self.discriminator.config)
-        merged.load_state_dict(self.discriminator.state_dict(), assign=True)
-        table = self.discriminator.get_input_embeddings().weight + self.generator.get_input_embeddings().weight
-        merged.get_input_embeddings().weight = torch.nn.Parameter(table.detach())
+        merged = copy.deepcopy(self.discriminator)
+        table = merged.get_input_embeddings()
+        table._forward_hooks.clear()
+        table.weight.data += self.generator.get_input_embeddings().weight.data
         return {"generator": self.generator, "discriminator": merged}
 
 

@@ -28,6 +28,7 @@ class ObjectiveKeys:
     # Continued pretraining
 
     continues_pairs = True
+    is_kept = False  # whether continuing a checkpoint of this objective selects it again
     pair_lr_divisor = 10  # of the recipe's learning rate
     # Keys that trained networks determine.
     of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
@@ -77,7 +78,7 @@ class AllTokensMLMKeys(SecondMLMKeys):
 class TwoStageKeys(ObjectiveKeys):
     name = "two_stage"
     selected_by = "objective", "two_stage"
-    unused = ("generator", "discriminator", "initial_weights", "gen_weight", *_OF_GENERATOR)
+    unused = ("generator", "discriminator", "gen_weight", *_OF_GENERATOR)
     own_keys = ("two_stage_steps",)
     implied = {"tying": "none"}
     continues_pairs = False
@@ -101,7 +102,8 @@ class AdversarialKeys(ObjectiveKeys):
 class UniformGeneratorKeys(ObjectiveKeys):
     name = "uniform_generator"
     selected_by = "uniform_generator", True
-    unused = _OF_MODEL
+    unused = ("generator", "generator_hidden_size", "generator_layers", "tying", "gen_weight", "gen_smooth_label",
+              "temperature", *_OF_MODEL)
     continues_pairs = False
 
 
@@ -129,7 +131,9 @@ class DisentangledKeys(ObjectiveKeys):
 class TwoTowerKeys(ObjectiveKeys):
     name = "two_tower_generator"
     selected_by = "two_tower_generator", True
-    unused = ("gen_smooth_label", "disc_smooth_label", *_OF_MODEL)
+    is_kept = True  # no other objective can load the towers
+    # The towers read the text without masks.
+    unused = ("gen_smooth_label", "disc_smooth_label", "electra_mask_style", *_OF_MODEL)
 
     def check(self, c):
         super().check(c)
@@ -144,6 +148,8 @@ class TwoTowerKeys(ObjectiveKeys):
 class ElectricKeys(TwoTowerKeys):
     name = "electric"
     selected_by = "objective", "electric"
+    # Its energies require that tokens are sampled from the generator's own distribution (F100).
+    unused = ("temperature", "disallow_correct", *TwoTowerKeys.unused)
 
 
 ELECTRA = ObjectiveKeys()

@@ -6,10 +6,11 @@ import gc
 
 import torch
 
-from _utils.networks.build import build_network
+from _utils.networks.build import build_network, initialize_officially
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
 from _utils.objectives.keys import TwoStageKeys
+from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import is_finished
 from _utils.runs.log import RunFolder
 
@@ -41,9 +42,12 @@ def second_stage_pair(name):
     """(generator, discriminator) of the second stage: the generator is frozen, the discriminator starts from its
     weights.
 
-    name: a checkpoint with a masked language model.
+    name: a checkpoint of pretrain.py with a masked language model.
     """
-    generator = load_with_head(name, "generator").network.requires_grad_(False)
+    generator, _, _, run = load_with_head(name, "generator")
+    generator.requires_grad_(False)
     discriminator = build_network("discriminator", copy.deepcopy(generator.config))
+    if run["initial_weights"] == "official":
+        initialize_officially(discriminator, RECIPES[run["size"]].initializer_range)  # of which the head stays
     discriminator.base_model.load_state_dict(generator.base_model.state_dict())
     return generator, discriminator

@@ -97,12 +97,20 @@ class RunFolder:
         """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
         return self.root / f"{self.name}_{percent}%.pth"
 
+    def has_milestone(self, name):
+        """Whether a checkpoint, given by its name or its path, is a milestone of this run."""
+        path = next(filter(Path.is_file, (self.root / name, Path(name))), None)
+        return path is not None and path.resolve() in map(Path.resolve, self.milestones())
+
+    def milestones(self):
+        """Paths of the milestones that exist."""
+        return [path for path in self.root.glob("*%.pth") if path.stem.rpartition("_")[0] == self.name]
+
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
         for left in self.folder.glob("*.unfinished"):  # by a process that was killed while it saved for the first time
             left.unlink()
-        milestones = (path for path in self.root.glob("*%.pth") if path.stem.rpartition("_")[0] == self.name)
-        files = [*filter(Path.exists, [self.folder]), *milestones]
+        files = [*filter(Path.exists, [self.folder]), *self.milestones()]
         if files:
             archives = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
             archive = next(path for path in archives if not path.exists())

@@ -1,4 +1,5 @@
 """The data of a pretraining run: its corpora, tokenizer, prepared examples and batches."""
+import itertools
 from pathlib import Path
 
 import torch
@@ -6,12 +7,13 @@ from datasets import concatenate_datasets
 
 from _utils.errors import as_user_error
 from _utils.names import hub_text, without_parts
+from _utils.progress import counted
 from _utils.recipes import is_pair
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import prepare_examples, split_held_out
 from _utils.text.hub_texts import commit_of
 from _utils.text.new_tokens import extend_tokenizer
-from _utils.text.sources import load_documents
+from _utils.text.sources import load_documents, shared_files
 from _utils.text.vocabulary import load_tokenizer
 
 
@@ -50,6 +52,7 @@ def prepare_data(c):
     In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
     """
     corpora = corpora_of(c)
+    warn_of_shared_files(corpora)
     for corpus in corpora:
         _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
@@ -67,6 +70,15 @@ def prepare_data(c):
 def corpora_of(c):
     """The Corpus of each entry of `datas`."""
     return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions, c.stream) for source in c.datas]
+
+
+def warn_of_shared_files(corpora):
+    """Print a warning if the held-out text of one corpus is in the training part of another."""
+    for corpus, other in itertools.combinations(corpora, 2):
+        if files := shared_files(corpus, other):
+            print(f"Warning: {corpus.name!r} and {other.name!r} in datas share {counted(len(files), 'file')}, such as "
+                  f"{files[0]!r}. What one of them holds out may be trained on as part of the other, which makes "
+                  "held-out metrics too good. Name each file once.")
 
 
 def with_commits(c):

@@ -6,7 +6,7 @@ of hub corpora are remembered in the cache, so that unchanged text is not read a
 """
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,12 +41,13 @@ _READING_VERSION = 2  # increase it if the same files then give other documents
 class Corpus:
     """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`.
 
-    parts: the documents of a text that is streamed, else None.
+    parts: the documents of a text that is streamed, else None.   files: that were found; none of a hub text.
     """
     name: str
     hash_content: Callable[[], str]
     open_documents: Callable[[], datasets.Dataset]
     parts: StreamedParts | None = None
+    files: Sequence[str] = ()
 
     @cached_property
     def key(self):
@@ -121,8 +122,15 @@ def _own_files(name, path, cache_dir, encoding, documents):
         path = cache_dir / f"documents_{corpus.key}.arrow"
         return prepared(path, lambda file: _write_documents(texts, name, file))
 
-    corpus = Corpus(name, hash_content, open_documents)
+    corpus = Corpus(name, hash_content, open_documents, files=files)
     return corpus
+
+
+def shared_files(corpus, other):
+    """The files that two Corpora share, unless they have all of them in common: then they hold out the same examples.
+    """
+    files, of_other = ({*map(os.path.realpath, one.files)} for one in (corpus, other))
+    return sorted(files & of_other) if files != of_other else []
 
 
 def _contents(files, encoding):

@@ -187,8 +187,9 @@ class TrainingRecorder(Callback):
                 {"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path
             )
             saved = f" The batch is saved in {path}."
+        or_fp32 = "" if self.learn.precision == "fp32" else ", set precision=fp32"
         raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} "
-                        "Lower lr, use a longer warmup or set precision=fp32, under another base_run_name. "
+                        f"Lower lr{or_fp32} or use a longer warmup, under another base_run_name. "
                         "Milestones saved before that step are intact.")
 
     # Metrics of the training

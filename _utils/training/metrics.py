@@ -1,5 +1,4 @@
 """Metrics of pretraining, accumulated on the device and read only when they are shown."""
-import itertools
 import math
 
 import torch
@@ -115,8 +114,8 @@ def binned_auc(originals, replaced):
 
 @torch.no_grad()
 def evaluate(learn, loader, max_batches=None):
-    """Metrics of a PretrainingLearner on the batches of a loader, or on the first `max_batches` of them, as one batch
-    without dropout.
+    """Metrics of a PretrainingLearner on the batches of a loader, or on `max_batches` of them, evenly spaced, as one
+    batch without dropout.
 
     Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are
     not disturbed.
@@ -124,7 +123,7 @@ def evaluate(learn, loader, max_batches=None):
     metrics = PretrainingMetrics(learn.device)
     learn.model.eval()
     with fork_rng(learn.device):
-        batches = [masked_batch(learn, n, batch) for n, batch in enumerate(itertools.islice(loader, max_batches))]
+        batches = [masked_batch(learn, n, batch) for n, batch in enumerate(evenly_spaced(loader, max_batches))]
         counts = [sum(of_batches) for of_batches in zip(*(learn.model.counts(*masked) for masked in batches))]
         for n, masked in enumerate(batches):
             for number, micro_batch in learn.micro_batches(masked):
@@ -135,6 +134,12 @@ def evaluate(learn, loader, max_batches=None):
                 metrics.add(output, micro_batch, loss, losses, counts)
     learn.model.train()
     return metrics.compute()
+
+
+def evenly_spaced(loader, n):
+    """At most n batches of a loader, from all of its corpora and documents; None: all of them."""
+    chosen = {i * len(loader) // n for i in range(n)} if n else range(len(loader))
+    return (batch for i, batch in enumerate(loader) if i in chosen)
 
 
 def masked_batch(learn, n, batch):

@@ -92,7 +92,7 @@ class PretrainingRun:
             check_compiler()
             keep_compiled("datasets/compiled")
         processes.share(1, c.bs)  # at least one example for each process
-        if Path(c.initial_weights).stem.rpartition("_")[0] == self.run_folder.name:
+        if self.run_folder.has_milestone(c.initial_weights):
             raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {self.run_folder.name}, "
                             "which would be replaced by the new one. Set another base_run_name.")
         set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head

@@ -12,6 +12,7 @@ from _utils.finetuning.runs import add_run
 from _utils.networks import PARTS
 from _utils.objectives.kinds import objective_of
 from _utils.runs.checkpoints import FORMAT
+from benchmarks.compare_pretraining import checkpoint_flops
 
 # {checkpoint: (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
 SCORES = {"electra_1_25.0%": (50, 54, 10), "electra_1_100.0%": (60, 64, 20), "electra_2_25.0%": (50, 52, 11),
@@ -53,3 +54,16 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished, capsys):
     numbers = capsys.readouterr().out.split()
     assert {"43.0", "36.0", "7.0", "2.0"} <= {number.strip("()±") for number in numbers}, numbers
     assert Path("figure.png").stat().st_size > 5000
+
+
+def test_operations_of_two_towers_are_those_of_the_trained_ones(empty_folder):
+    flops = []
+    for hidden in (64, 128):
+        generator = {"model_type": "electra", "hidden_size": hidden, "embedding_size": 128, "num_hidden_layers": 1}
+        c = complete(pretrain.c.override(["size=tiny", "objective=electric", f"generator={generator}"]))
+        with torch.device("meta"):
+            networks = objective_of(c).fresh(c, 500)
+        configs = {f"{part}_config": one.config.to_dict() for part, one in zip(("towers", "discriminator"), networks)}
+        torch.save({"format": FORMAT, "model": {}, **configs, "tokenizer": "", "config": dict(c), "step": 1}, "a.pth")
+        flops.append(checkpoint_flops("a.pth"))
+    assert flops[0] < flops[1]

@@ -7,6 +7,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.networks import load_with_head, replaced_logits
+from _utils.runs.checkpoints import saved_networks
 
 TABLE = "electra.embeddings.word_embeddings.weight"
 
@@ -42,6 +43,8 @@ def test_a_run_saves_and_exports_the_sum(workplace, batch):
     learn = run("tying=disentangled", "steps=6", "lr=1e-2")
     saved, (of_generator, own) = weights(), tables(learn.model)
     assert own.abs().max() > 1e-3
+    networks = saved_networks(learn.model.eval())["discriminator"], learn.model.discriminator
+    torch.testing.assert_close(*(network(batch[0]).logits for network in networks), atol=1e-6, rtol=1e-5)
     assert saved[f"generator.{TABLE}"].equal(of_generator) and saved[f"discriminator.{TABLE}"].equal(own + of_generator)
 
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")

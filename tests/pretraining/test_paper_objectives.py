@@ -186,6 +186,14 @@ def test_two_stages_train_one_network_each(workplace):
     assert equal_weights(learned, weights("again_5"))
 
 
+def test_the_new_head_of_the_second_stage_is_initialized_officially_with_the_first(workplace):
+    settings = ["objective=two_stage", "steps=4", "two_stage_steps=3", "lr=1e-9"]
+    largest = [run(*settings, *more, f"base_run_name=run{len(more)}").model.discriminator.discriminator_predictions
+               .dense_prediction.weight.abs().max() for more in ([], ["initial_weights=official"])]
+    glorot = (6 / (128 + 1)) ** .5  # the limit of the uniform distribution (F30)
+    assert .9 * glorot < largest[1] < glorot and largest[0] != largest[1]
+
+
 @pytest.fixture
 def first_stage(workplace):
     """Folder of the complete first of two stages, of which the second has trained one of two steps; and the settings of

@@ -1,6 +1,7 @@
 """Fast steps of pretraining equal the plain ones of the notebook and of benchmarks/reference.py."""
 import copy
 from functools import partial
+from operator import attrgetter
 
 import pytest
 import torch
@@ -108,9 +109,20 @@ def with_a_weight(forward):
     return lambda model, *x: forward(model, *x)._replace(disc_logits=2 * forward(model, *x).disc_logits)
 
 
+def with_a_loss_of_padding(forward):
+    return lambda model, masked, *x: forward(model, masked, *x)._replace(
+        attention_mask=torch.ones_like(masked, dtype=torch.bool))
+
+
+def with_other_counts(counts):
+    return lambda *x: (counts(*x)[0] + 1, counts(*x)[1])
+
+
 EDITS = {
     "the input of the networks": ("ELECTRAModel.forward", with_other_segments),
     "the output": ("ELECTRAModel.forward", with_a_weight),
+    "padding": ("ELECTRAModel.forward", with_a_loss_of_padding),
+    "the denominators of the losses": ("ELECTRAModel.counts", with_other_counts),
     "the sampling": ("sample", lambda sample: lambda logits, *_: logits.argmax(-1)),
     "other random numbers": ("sample", lambda sample: lambda logits, *_: logits.softmax(-1).multinomial(1)[:, 0]),
 }
@@ -123,7 +135,7 @@ def test_an_edited_model_is_not_ignored(workplace, monkeypatch, edit, settings):
     settings = [*settings, "steps=2", "milestones=100"]
     name, change = EDITS[edit]
     owner, _, attribute = f"pretrain.{name}".rpartition(".")
-    original = pretrain.ELECTRAModel.forward if "forward" in name else pretrain.sample
+    original = attrgetter(name)(pretrain)
     monkeypatch.setattr(f"{owner}.{attribute}", change(original))
     with pytest.raises(UserError, match="fast=False"):
         run(*settings)

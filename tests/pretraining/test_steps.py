@@ -116,13 +116,20 @@ def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(setting)
 @pytest.mark.parametrize("setting", OBJECTIVES)
 def test_the_held_out_loss_is_the_weighted_sum_of_its_terms(setting):
     """Also if the last batch is smaller."""
-    learn = build_learner("cpu", setting, "gen_weight=3")
+    learn = build_learner("cpu", setting, *["gen_weight=3"][setting == "uniform_generator=True":])
     ids, lengths = batch_of(learn)
     found = metrics.evaluate(learn, [(ids, lengths), (ids[-1:], lengths[-1:])])
     terms = [found[name] for name in ("gen_loss", "disc_loss", "second_mlm_loss") if name in found]
     weights = getattr(learn.loss_func, "loss_weights", [3.])
     assert len(terms) == (1 if setting == "objective=mlm" else 2)
     assert found["loss"] == pytest.approx(sum(weight * term for weight, term in zip(weights, terms)), rel=1e-5)
+
+
+def test_a_short_run_evaluates_held_out_batches_of_all_corpora():
+    learn = build_learner("cpu")
+    a, b = ((ids[rows], lengths[rows]) for ids, lengths in [batch_of(learn)] for rows in (slice(1), slice(1, 2)))
+    found = metrics.evaluate(learn, [a, a, b, b], max_batches=2)
+    assert found == metrics.evaluate(learn, [a, b]) != metrics.evaluate(learn, [a, a])
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from _utils.text import load_tokenizer, text_tokenizer
-from _utils.text.sources import load_documents
+from _utils.text.sources import load_documents, shared_files
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
 TXT = "First line.\nÄ second, naïve line.\n\n \n\nAnother document.\n"
@@ -155,3 +155,13 @@ def test_the_same_bytes_with_another_compression_are_another_text(tmp_path, text
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS
+
+
+def test_files_that_two_entries_share_are_reported(tmp_path):
+    """One entry's held-out text would be another's training text."""
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / "texts" / name, TXT)
+    folder, file, same = (load_documents(str(tmp_path / name), tmp_path / "cache")
+                          for name in ("texts", "texts/a.txt", "texts/*.txt"))
+    assert shared_files(folder, file) == [os.path.realpath(tmp_path / "texts/a.txt")]
+    assert not shared_files(folder, same)  # equal files are divided equally

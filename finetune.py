@@ -78,11 +78,11 @@ from _utils.recipes import RECIPES
 from _utils.runs import RunLog
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
-from _utils.tasks.rows import EncodedRows, EncodedTask, default_epochs, divided, finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, EncodedTask, Window, default_epochs, divided, finetuning_dataloaders
 from _utils.tasks.settings import Settings
 from _utils.tasks.tables import TaskData
 from _utils.tasks.task import Task
-from _utils.text import text_tokenizer
+from _utils.text import frames_of, text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
 
@@ -123,16 +123,17 @@ def truncated_lengths(a, b, room):
 
 
 def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
-    """Yield ([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts) for each row of one or two
-    columns of texts.
+    """Yield ([Window of at most max_len tokens], tokens of the whole texts) for each row of one or two columns of
+    texts.
 
     stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
     swap: reverse the order of a pair, after truncation.
-    The tokenizer's own template adds special tokens and segment ids, so other families than BERT's work too. "[MASK]"
-    and the like in a text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is
-    reserved for it, unlike in Google's code (F41).
+    Special tokens and segment ids are those of the tokenizer, so other families than BERT's work too. "[MASK]" and the
+    like in a text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is reserved
+    for it, unlike in Google's code (F41).
     """
     tokenizer = text_tokenizer(hf_tokenizer)
+    frames = frames_of(tokenizer)  # by the number of texts
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
         lengths = list(map(len, texts))
@@ -140,12 +141,11 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
             windows = divided(texts, room, stride)
         else:
             # a single text: beside one of length 0
-            for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):
-                text.truncate(length)
-            windows = [texts]
-        pairs = [reversed(window) if swap else window for window in windows]
-        inputs = [tokenizer.post_process(first, *filter(len, second)) for first, *second in pairs]
-        yield inputs, sum(lengths) + max_len - room
+            kept = truncated_lengths(lengths[0], sum(lengths[1:]), room)
+            windows = [[text.ids[:length] for text, length in zip(texts, kept)]]
+        pairs = [window[::-1] if swap else window for window in windows]
+        filled = [[first, *filter(len, second)] for first, *second in pairs]
+        yield [Window(*frames[len(pair)].fill(pair)) for pair in filled], sum(lengths) + max_len - room
 
 
 # %%
@@ -156,7 +156,8 @@ def tokenize_sents_max_len(
     `cols`.
     """
     [([encoded], _)] = tokenize_in_windows([[example[col]] for col in cols], max_len, swap, None, hf_tokenizer)
-    return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
+    is_token = [1] * len(encoded.ids)
+    return {**example, "inp_ids": encoded.ids, "attn_mask": is_token, "token_type_ids": encoded.type_ids}
 
 
 def encode(task, rows, hf_tokenizer, settings, training=False):

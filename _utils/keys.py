@@ -1,5 +1,6 @@
 """The keys of pretraining, each with its type, default and help, and the types that other keys share."""
 import codecs
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,6 +65,11 @@ def _is_encoding(name):
         return False
 
 
+def _is_file_name(name):
+    """Whether a name can begin the names of files, which have at most 255 bytes on most systems."""
+    return re.fullmatch(r'[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]*', name) and len(name.encode()) <= 100
+
+
 # Types of values. The description of a type appears in error messages and in --help.
 def count(minimum=1, maximum=None):
     """An integer in a range; also a float without a fraction, such as steps=1e6."""
@@ -82,8 +88,8 @@ def list_of(item, description):
 
 
 Text = Annotated[str, Field(min_length=1, description="a string")]
-FileName = Annotated[str, Field(pattern=r'^[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]{0,99}$', description=(
-    'a name of at most 100 characters without / \\ : * ? " < > | that does not start with a dot'))]
+FileName = Annotated[str, Predicate(_is_file_name), Field(description=(
+    'a name of at most 100 bytes without / \\ : * ? " < > | that does not start with a dot'))]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
 Count, Index, Length, Seed = count(), count(0), count(8, 512), count(0, 2 ** 63 - 1)  # PyTorch takes 64 bits
 Positive = number("a number above 0", gt=0)

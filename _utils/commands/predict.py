@@ -46,11 +46,11 @@ def predict(
 def read_texts(file, task):
     """(Table, its columns of texts) of a file with one row per line, or of a table."""
     if file == "-":
-        return read_tsv("/dev/stdin", task.texts), list(task.texts)
+        return read_tsv("/dev/stdin", task.texts, keep_empty=True), list(task.texts)
     check_file(file, "Pass a file with one text, or two separated by a tab, per line, a table, or - for standard "
                      "input.")
     if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
-        return read_tsv(file, task.texts), list(task.texts)
+        return read_tsv(file, task.texts, keep_empty=True), list(task.texts)
     table, columns = read_table(file), list(task.columns_in_files[:-1])
     check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "
                                   "header, with one row per line, ends with .txt.")

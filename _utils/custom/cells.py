@@ -9,7 +9,9 @@ from _utils.tasks.tables import as_label, as_string
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
 _SPACES = re.compile(r"[ \t\r\n]+")
 # Numbers with a decimal comma, or with separators of thousands
-LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
+_LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
+_POINT_BEFORE_THREE_DIGITS = re.compile(r"[+-]?\d{1,3}\.\d{3}")  # 1.250: a thousand or a fraction
+_DECIMAL_POINT = re.compile(r"[+-]?(0?\.\d+|\d+\.(\d{1,2}|\d{4,}))")
 _WHOLE = re.compile(r"[+-]?\d+(\.0)?")
 
 
@@ -26,6 +28,18 @@ def without_fraction(label):
 def numbers_in(labels):
     """The numbers that labels spell; NaN for those that spell none."""
     return pd.to_numeric(pd.Series(labels), errors="coerce")
+
+
+def are_local_numbers(labels):
+    """Whether each label, a Series of cells, may be a number with a decimal comma or with separators of thousands.
+
+    A point before three digits is a decimal one if the cell is a number, or if another label has a decimal point.
+    """
+    strings = labels.map(as_label)
+    matches = lambda pattern: strings.str.fullmatch(pattern).astype(bool)  # also if there are none
+    is_number = labels.map(lambda cell: not isinstance(cell, str)).astype(bool)
+    is_decimal = matches(_POINT_BEFORE_THREE_DIGITS) & (is_number | matches(_DECIMAL_POINT).any())
+    return matches(_LOCAL_NUMBER) & ~is_decimal
 
 
 def split_words(text):

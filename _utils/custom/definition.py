@@ -3,6 +3,7 @@
 It is checked before PyTorch and pandas are imported.
 """
 import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -27,6 +28,7 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "JSON lines", ".json": "JSON 
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 # Types of values.
 _IS_FILE = re.compile(rf"(?i).*({'|'.join(map(re.escape, _SUFFIXES))})")
+_OTHER_FILES = re.compile(r"(?i).*\.(gz|bz2|xz|zst|zip|tar|xls|xlsx|ods|xml|html|pdf|docx|arrow|bak)")
 _SPLIT = re.compile(r"\w+(\[.*\])?")
 HUB_TABLE_NOTATION = "owner/name:configuration:split"  # parts may be empty, or left out at the end
 
@@ -39,9 +41,10 @@ class HubTable(NamedTuple):
 
 
 def hub_table(source):
-    """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for another source."""
+    """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for another source, such as a file that exists."""
     path, *parts = hub_parts(str(source))
-    if _IS_FILE.fullmatch(str(source)) or not re.fullmatch(HUB_ID, path) or len(parts) > 2:
+    is_file = _IS_FILE.fullmatch(str(source)) or _OTHER_FILES.fullmatch(path) or os.path.exists(path)
+    if is_file or not re.fullmatch(HUB_ID, path) or len(parts) > 2:
         return None
     config, split = [*parts, "", ""][:2]
     return HubTable(path, config or None, split or "train")

@@ -19,8 +19,8 @@ def load_rows(source):
 def with_hub_splits(definition):
     """A definition whose 'dev' and 'test' are full names, if 'train' is on the hub.
 
-    Without 'dev', the split "validation" (or "dev") is used if there is one; without 'test', "test", unless all its
-    labels are -1, as where they are not public.
+    Without 'dev' and 'groups', the split "validation" (or "dev") is used if there is one; without 'test', "test",
+    unless all its labels are -1, as where they are not public.
     """
     train = hub_table(definition["train"])
     if train is None:
@@ -28,7 +28,7 @@ def with_hub_splits(definition):
     with _loading(definition["train"], train):
         builder = open_builder(train.path, train.config)
         splits = [*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))]
-    known = {"dev": next((split for split in _DEV_SPLITS if split in splits), None),
+    known = {"dev": next((split for split in _DEV_SPLITS if split in splits and not definition["groups"]), None),
              "test": "test" if "test" in splits else None}
     given = {key: definition[key] for key in known if definition[key] is not None}
     found = {key: split_on_hub(train, split) for key, split in {**known, **given}.items() if isinstance(split, str)}

@@ -3,7 +3,7 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from _utils.custom.cells import LOCAL_NUMBER, is_nested, labels_in, numbers_in
+from _utils.custom.cells import are_local_numbers, is_nested, labels_in, numbers_in
 from _utils.custom.choices import Choices
 from _utils.custom.definition import KEYS_OF_KINDS, SEPARATOR, files_of, is_conll
 from _utils.custom.hub_tables import with_hub_splits
@@ -67,7 +67,7 @@ def kind_of(table, definition):
     check_lists(table, columns)
     labels, separator = labels_in(table, columns[0]), definition["separator"] or SEPARATOR
     strings, refuse = labels.map(as_label), partial(_refuse, table, labels)
-    numbers, is_local = numbers_in(strings), strings.str.fullmatch(LOCAL_NUMBER)
+    numbers, is_local = numbers_in(strings), are_local_numbers(labels)
     refuse(labels.map(is_nested), "are character spans", "'spans'")
     refuse(labels.map(lambda cell: isinstance(cell, list)), "are lists",
            "'tagging' if they are the tags of the words of a text, or to 'multilabel'")

@@ -40,13 +40,14 @@ def read_table(path):
     if suffix == ".gz":
         raise UserError(f"{path} is compressed. Decompress it, or set 'kind': 'questions' if it has questions.")
     table = _READERS[FORMATS[suffix]](path)
-    return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
+    problems = {}
+    return table._replace(rows=table.rows.apply(_as_lists, problems=problems), unusable=problems)
 
 
-def _as_lists(column, source):
+def _as_lists(column, problems):
     """A column of lists that are written as strings, such as "['art', 'news']", as lists; any other as it is.
 
-    UserError for a string that is not a list if most are.
+    Adds a column to `problems`, as in Table, in which most strings, but not all, are lists.
     """
     written = column[column.map(lambda cell: isinstance(cell, str) and cell != "")]
     lists = written.map(list_in)
@@ -54,9 +55,10 @@ def _as_lists(column, source):
         return column
     others = written[lists.isna()]
     if len(others):
-        raise UserError(f"{source}, {others.index[0]}: the column {column.name!r} has lists such as "
-                        f"{lists.dropna().iloc[0]}, but here {others.iloc[0]!r:.60} "
-                        f"({malformed(others.index, len(written))}). Correct it, or write JSON lines instead.")
+        problems[column.name] = (f"{others.index[0]}: the column {column.name!r} has lists such as "
+                                 f"{lists.dropna().iloc[0]}, but here {others.iloc[0]!r:.60} "
+                                 f"({malformed(others.index, len(written))}). Write lists in all of its rows.")
+        return column
     return lists.reindex(column.index).where(column.index.isin(lists.index), column)
 
 

@@ -177,7 +177,7 @@ class Group:
                 return
             data, started = self.encoded(name), time.perf_counter()
             group = settings.start_from_mnli
-            mnli_run = Runs().best_mnli(group, self.pretrained) if group else None
+            mnli_run = Runs().mnli_run_of(c.group_name, name, group, self.pretrained) if group else None
             shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
             log = RunLog(folder.name, folder, {**c, **asdict(settings), "seed": seed})
             with contextlib.closing(log):

@@ -172,6 +172,7 @@ def chosen_runs(c, runs, planned=()):
 def report_run(record, status, processes):
     """Print the scores of a finished run, and warnings about its predictions."""
     task = task_of(record)
-    status = ", ".join([status, *dict.fromkeys(record.remarks.values())])
+    start = [f"from MNLI run {record.mnli_run}"] if record.mnli_run is not None else []
+    status = ", ".join([status, *start, *dict.fromkeys(record.remarks.values())])
     result = f"{task.title}, run {record.run}, seed {record.seed}: {format_scores(record)} ({status})"
     processes.report("; ".join([result, *(f"warning, {notice}" for notice in notices_of(record))]))

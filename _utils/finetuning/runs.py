@@ -173,6 +173,14 @@ class Runs(list):
         """The one with the best dev score among those whose checkpoint exists, or None."""
         return max(self.with_checkpoints(), key=lambda run: run.rank, default=None)
 
+    def mnli_run_of(self, group, task, mnli_group, pretrained):
+        """The MNLI run of a group with which the other runs of a task began, so that all begin with the same one; else
+        the best. UserError if there is none.
+        """
+        used = {run.mnli_run for run in self.of(group, task) if run.settings.start_from_mnli == mnli_group}
+        known = [run for run in self.of(mnli_group, "mnli").with_checkpoints() if run.run in used]
+        return known[0] if known else self.best_mnli(mnli_group, pretrained)
+
     def best_mnli(self, group, pretrained):
         """A group's best MNLI run from the same pretrained weights. UserError if there is none."""
         same = [run for run in self.of(group, "mnli") if run.settings.pretrained_weights == pretrained.digest]

@@ -27,6 +27,7 @@ from _utils.networks.build import (
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text.new_tokens import pieces_of_new_tokens
+from _utils.text.special_tokens import text_tokenizer
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
@@ -36,6 +37,9 @@ logging.set_verbosity_error()  # the reports of unused weights and of layers tha
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+# Settings of a transformers configuration that change no output.
+_DESCRIPTIONS = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "id2label",
+                 "label2id", "problem_type"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
 _ADVICE = {"generator": " For a discriminator alone, pretrain.py trains a generator with new_generator=True.",
@@ -46,7 +50,8 @@ _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of t
 class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
-    model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
+    model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights, of
+    what else the network computes with them, and of the tokenizer.
     size: the recipe with which it is finetuned.   run: configuration of pretrain.py of a checkpoint; empty for others.
     """
     name: str
@@ -109,7 +114,7 @@ def load_pretrained(name, size=None):
         model, hf_tokenizer = _encoder_from_transformers(name)
         _check_size(name, model.config, size)
         size, run = size or size_of(model.config), {}
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), size, run)
+    return Pretrained(name, model, hf_tokenizer, content_digest(model, hf_tokenizer), size, run)
 
 
 def sizes_of(config):
@@ -124,11 +129,15 @@ def size_of(config):
     return [*sizes_of(config), *wide_enough, "large"][0]
 
 
-def weights_digest(model):
-    """Hash of the names, shapes and values of all weights of a network."""
+def content_digest(model, hf_tokenizer):
+    """Hash of the names, shapes and values of all weights of a network, of its settings, such as the number of heads,
+    and of its tokenizer.
+    """
     weights = model.state_dict()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
-    return content_key(shapes, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
+    settings = {key: repr(value) for key, value in model.config.to_diff_dict().items() if key not in _DESCRIPTIONS}
+    facts = shapes, sorted(settings.items()), text_tokenizer(hf_tokenizer).to_str()
+    return content_key(facts, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
 
 
 def _encoder_from_transformers(name):

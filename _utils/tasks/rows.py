@@ -14,7 +14,7 @@ IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entr
 
 
 class Window(NamedTuple):
-    """A row of tokens, with the attributes of a tokenizers.Encoding. token_labels: of each token, or none."""
+    """A row of tokens with special tokens: ids and segment ids. token_labels: of each token, or none."""
     ids: list
     type_ids: list
     token_labels: list = []
@@ -23,9 +23,9 @@ class Window(NamedTuple):
 class EncodedRows:
     """Encoded texts or pairs in flat arrays, with their labels. A text that is too long may have several rows.
 
-    texts: iterable of ([tokenizers.Encoding or Window, one for each row], number of the text's tokens before it was
-    truncated or divided).   labels: one number per text; unused if each token has a label.   pad_idx: id of [PAD].
-    n_inp: inputs of the model, for fastai.
+    texts: iterable of ([Window, one for each row], number of the text's tokens before it was truncated or divided).
+    labels: one number per text; unused if each token has a label.   pad_idx: id of [PAD].   n_inp: inputs of the model,
+    for fastai.
     """
     n_inp = 3
 
@@ -82,8 +82,8 @@ class EncodedRows:
 
 
 def divided(texts, room, stride):
-    """The Encodings of one or two texts in windows of `room` tokens in all, which begin every `stride` tokens: a list
-    of lists of them.
+    """The ids of one or two texts, Encodings, in windows of `room` tokens in all, which begin every `stride` tokens: a
+    list of the ids of each text for each window.
 
     Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
     fewer windows than the other, each of them is beside several.
@@ -96,7 +96,7 @@ def divided(texts, room, stride):
     parts = []
     for text, space in zip(texts, rooms):
         text.truncate(space, stride=space - min(stride, space))  # transformers' stride is the overlap
-        parts.append([text, *text.overflowing])
+        parts.append([part.ids for part in (text, *text.overflowing)])
     n = max(map(len, parts))
     return [[windows[i * len(windows) // n] for windows in parts] for i in range(n)]
 

@@ -17,11 +17,13 @@ class Table(NamedTuple):
     """The rows of a file, or of a split on the hub.
 
     source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3";
-    missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.
+    missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.   unusable:
+    {column: what is wrong} of columns that a task may not use.
     """
     source: str
     rows: pd.DataFrame
     problems: dict
+    unusable: dict = {}
 
 
 class TaskData(NamedTuple):
@@ -64,9 +66,14 @@ def shortened(labels, n=12):
 
 # Files
 
-def read_tsv(path, names=()):
-    """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header."""
-    lines = read_text(path, "Convert the file to UTF-8.").rstrip("\r\n").split("\n")  # splitlines also splits at U+2028
+def read_tsv(path, names=(), keep_empty=False):
+    """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header.
+
+    keep_empty: whether empty lines at the end of the file are rows.
+    """
+    text = read_text(path, "Convert the file to UTF-8.")
+    text = text.removesuffix("\n") if keep_empty else text.rstrip("\r\n")
+    lines = text.split("\n")  # splitlines also splits at U+2028
     cells = [line.removesuffix("\r").split("\t") for line in lines]
     return table_of_cells(path, pd.DataFrame(cells, [f"line {i}" for i in range(1, len(lines) + 1)]), names)
 
@@ -93,6 +100,8 @@ def check_columns(table, required, advice):
         raise UserError(f"{table.source} has no rows. Add some, or correct the path.")
     columns = list(table.rows)
     for name in required:
+        if name in table.unusable:
+            raise UserError(f"{table.source}, {table.unusable[name]}")
         if name not in columns:
             raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(columns)}). {advice}")
         if columns.count(name) > 1:

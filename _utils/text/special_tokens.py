@@ -79,14 +79,46 @@ class Template(NamedTuple):
 
 def template_of(tokenizer):
     """The Template of a tokenizers.Tokenizer; without ids if it adds none."""
-    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # whatever the vocabulary
-    if tokenizer.post_processor is not None:
-        probe.post_processor = tokenizer.post_processor
-    single, pair = probe.encode("a"), probe.encode("a", "a")
+    probe = _probe(tokenizer)
+    single, pair = probe.encode("a"), probe.encode("a", "b")
     a, b = pair.sequence_ids.index(0), pair.sequence_ids.index(1)
     between, types = pair.ids[a + 1:b], pair.type_ids
     n_first = types[a + 1:b].count(0) if 1 in types else None
     return Template(pair.ids[:a], single.ids[single.sequence_ids.index(0) + 1:], between, pair.ids[b + 1:], n_first)
+
+
+class Frame(NamedTuple):
+    """One or two texts and the special tokens around them, as a tokenizer orders them.
+
+    Of each item: the number of the text that stands there, or None for a special token; the id of this token; its
+    segment id.
+    """
+    texts: list
+    ids: list
+    type_ids: list
+
+    def fill(self, texts):
+        """(ids, segment ids) of texts, lists of token ids, with special tokens."""
+        ids, type_ids = [], []
+        for number, special, type_id in zip(*self):
+            tokens = [special] if number is None else texts[number]
+            ids += tokens
+            type_ids += [type_id] * len(tokens)
+        return ids, type_ids
+
+
+def frames_of(tokenizer):
+    """{number of texts: Frame} of a tokenizers.Tokenizer, for one and two texts."""
+    encodings = {n: _probe(tokenizer).encode(*"ab"[:n]) for n in (1, 2)}
+    return {n: Frame(found.sequence_ids, found.ids, found.type_ids) for n, found in encodings.items()}
+
+
+def _probe(tokenizer):
+    """A tokenizer of the words a and b, whatever the vocabulary, that adds the same special tokens."""
+    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    if tokenizer.post_processor is not None:
+        probe.post_processor = tokenizer.post_processor
+    return probe
 
 
 def _add_template(hf_tokenizer):

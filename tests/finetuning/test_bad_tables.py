@@ -32,6 +32,7 @@ BAD_FILES = [
     ("a.csv", "text,label\na b,A B\nc d\n", "line 3: 1 column instead of 2", {"kind": "tagging"}),
     ("a.csv", "text,label\n" + "one,1.5\n" * 9, "1.5", {"kind": "regression"}),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2,0\nthree;4\n" * 9, "comma.*'1,5' in line 2.*'kind'"),
+    ("a.csv", "text,label\n" + "one,1.500\ntwo,12.250\nthree,7\n" * 9, "thousands.*'1.500' in line 2.*'kind'"),
     ("a.csv", "text;label\n" + "one;1.500,25\ntwo;12,5\n" * 9, "'1.500,25' in line 2.*'kind'"),
     ("a.csv", "text;label\n" + "one;1,5\ntwo;2,0\n" * 9, "1234.5.*1,5.*decimal comma", {"kind": "regression"}),
     ("a.jsonl", '{"text": "a b", "label": [0.5, 1.5]}\n' * 9, "lists of numbers, such as .0.5, 1.5. in line 1"),

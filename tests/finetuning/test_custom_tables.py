@@ -21,6 +21,8 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
     (["10", 9., "10"], "classification", ("9", "10")),
     ([1, 1., 0], "classification", ("0", "1")),  # equal numbers are one label
     (["1.5", "2", "3"], "regression", ()),
+    (["5.000", "3.800", "0.25"], "regression", ()),  # as in STS-B
+    ([2.125, 0.5, 1.0], "regression", ()),
 ])
 def test_the_kind_and_the_labels_follow_from_the_file(labels, kind, found):
     labelled(labels * 5)
@@ -51,6 +53,13 @@ def test_labels_that_may_be_of_another_kind_are_asked_for(labels, kind):
     write("a.csv", "text,label\n" + "Anna left,B-PER O\nshe left,O O\n" * 9)
     with pytest.raises(UserError, match="line 2.*'kind' to 'tagging'"):
         loaded("a.csv")
+
+
+def test_a_column_that_the_task_does_not_use_may_have_anything():
+    write("a.csv", "text,label,keywords\n" + "one,x,['art']\ntwo,y,\"['art', 'news']\"\nthree,x,none\n" * 9)
+    assert loaded("a.csv", text="text").task.kind == "classification"
+    with pytest.raises(UserError, match="line 4: .*'keywords' has lists.*'none'"):
+        loaded("a.csv", text="text", label="keywords")
 
 
 @pytest.mark.parametrize("text", ["the keys 'qas' and 'answer_start'", "[laughs] no", "[ ok ]", "word " * 40_000 + "."])

@@ -221,13 +221,13 @@ def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_wo
         found = {token for window in windows for token, kind in zip(window.ids, window.type_ids) if kind == i}
         assert found - set(small_tokenizer.all_special_ids) == set(ids)
     assert length == len(sum(whole, [])) + 1 + len(texts)
-    assert all(len(window) <= 16 for window in windows) and (len(windows) > 1) == (length > 16)
+    assert all(len(window.ids) <= 16 for window in windows) and (len(windows) > 1) == (length > 16)
 
 
 @torch.no_grad()
 def logits_of_windows(model, text):
     [(windows, _)] = finetune.tokenize_in_windows([[text]], 128, False, 64, model.hf_tokenizer)
-    inputs = [[torch.tensor([values]) for values in (one.ids, one.attention_mask, one.type_ids)] for one in windows]
+    inputs = [[torch.tensor([values]) for values in (one.ids, [1] * len(one.ids), one.type_ids)] for one in windows]
     return torch.cat([model.network(*of_window) for of_window in inputs])
 
 

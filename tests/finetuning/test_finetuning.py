@@ -4,7 +4,7 @@ sentences.
 import json
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from _utils.commands.predict import predict
 from _utils.errors import UserError
 from _utils.files import read_json_lines
 from _utils.finetuning.model import load_finetuned
-from _utils.finetuning.runs import SCORES, Runs, run_path
+from _utils.finetuning.runs import SCORES, Runs, add_run, run_path
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked, read_metrics
 from _utils.tasks.glue import TASKS, load_task
@@ -148,6 +148,11 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     rte, mnli = (load_finetuned(run_path(*run), finetune.SentencePredictor)[0].base_model
                  for run in (("h", "rte", 0), ("g", "mnli", best)))
     torch.testing.assert_close(rte.state_dict(), mnli.state_dict())
+    better = replace(Runs().find("g", "mnli", best), run=9, scores={"validation_matched": {"accuracy": 1.}})
+    shutil.copy(run_path("g", "mnli", best), better.path)
+    add_run(better)
+    again("tasks=rte", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}", "end=2")
+    assert Runs().find("h", "rte", 1).mnli_run == best  # as the task's first run
     other = torch.load(fresh_checkpoint, weights_only=True)
     other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1
     torch.save(other, "other.pth")
@@ -191,8 +196,8 @@ def test_predictions_for_new_sentences(again, capsys, glue):
         Path(name).write_text(text)
         predict(str(run_path("g", task, 0)), name)
         return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    header, good, empty, broken = predicted("sst2", "a good server\n\nthis tool is broken\n\n")
-    assert header == ["label", "P(negative)", "P(positive)", "sentence"] and empty == [""]
+    header, good, empty, broken, last = predicted("sst2", "a good server\n\nthis tool is broken\n\n")
+    assert header == ["label", "P(negative)", "P(positive)", "sentence"] and empty == last == [""]
     for label, negative, positive, _ in (good, broken):
         assert float(negative) + float(positive) == pytest.approx(1, abs=2e-4)
         assert label == ("positive" if positive > negative else "negative")

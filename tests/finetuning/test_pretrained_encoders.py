@@ -54,6 +54,17 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
 
+@pytest.mark.parametrize("change", [
+    lambda saved: saved["discriminator_config"].update(num_attention_heads=1),
+    lambda saved: saved.update(tokenizer=saved["tokenizer"].replace('"lowercase":true', '"lowercase":false'))])
+def test_a_pretrained_model_is_another_one_with_other_heads_or_another_tokenizer(fresh_checkpoint, tmp_path, change):
+    """The runs of a group have the same one."""
+    saved = torch.load(fresh_checkpoint, weights_only=True)
+    change(saved)
+    torch.save(saved, tmp_path / "changed.pth")
+    assert load_pretrained(str(tmp_path / "changed.pth")).digest != load_pretrained(str(fresh_checkpoint)).digest
+
+
 @pytest.mark.parametrize("layers, hidden, size", [
     (12, 256, "small"), (12, 768, "base"), (24, 1024, "large"), (4, 128, "mini"), (6, 384, "base"), (48, 2048, "large"),
 ])

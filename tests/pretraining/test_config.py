@@ -89,6 +89,7 @@ def test_an_override_changes_only_its_key_and_has_the_type_of_the_key(config, ar
 INVALID_PRETRAINING = {
     "sise=base": "'size'", "--steps=100": "'steps'", "steps": "key=value", "size=huge": "'small'",
     "quickstart=1": "True or False", "device=gpu": "'cuda'", "base_run_name=runs/first": "without /",
+    f"base_run_name={34 * '评'}": "100 bytes", "seed=20000000000000000000": "9223372036854775807",
     "revisions=main": "commit", "stream=1e5 letters": "characters", "vocab=100": "200", "milestones=50,0": "above 0",
     "steps=1.5": "an integer", "lr=fast": "a number above 0", "max_length=1024": "512",
     "mask_prob=15": "between 0 and 1"}
@@ -191,6 +192,7 @@ CONTRADICTIONS = {
     "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }
 CONTRADICTIONS_OF_FINETUNING = {
+    "tasks={'train':'data/reviews.xlsx'}": "'data/reviews.xlsx' .parquet",
     "start=3 end=3": "start=3 end=3", "seeds=1,2 end=3": "seeds 2",
     "tasks=cola th_run={'rte':1}": "th_run 'rte' cola", "task_overrides={'nli':{'lr':1}}": "task_overrides 'nli' mnli",
     "freeze=True wsc_trick=True": "freeze=True wsc_trick=True",

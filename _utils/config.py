@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
-from _utils.names import announce_hub, find_checkpoint, hub_text, is_vocab_file, without_parts
+from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
@@ -96,7 +96,7 @@ class MyConfig(dict):
 
 def _unknown_key(name, known):
     if "task_overrides" in known and name in ("lr", "bs", "epochs", "rows"):
-        advice = f"Set it by task: \"task_overrides={{'rte': {{'{name}': VALUE}}}}\"."
+        advice = f"Set it by task: \"task_overrides={{'TASK': {{'{name}': VALUE}}}}\", such as 'rte'."
     elif near := difflib.get_close_matches(name, known, n=1, cutoff=.65):
         advice = f"Did you mean {near[0]!r}?"
     else:
@@ -250,14 +250,18 @@ def _check(config, objective):
             raise UserError(f"{key}={config[key]} has no effect with tying='all', which makes the generator as large "
                             f"as the discriminator. Leave it out, or set tying=embeddings.")
     objective.check(config)
-    _check_hub_texts(config)
+    _check_texts(config)
     _check_normalization(config)
     _check_address(config.upload_to)
     check_logger(config)
 
 
-def _check_hub_texts(config):
-    """UserError for entries of `datas` with too many parts, and for keys of hub corpora that are not in `datas`."""
+def _check_texts(config):
+    """UserError for entries of `datas` that do not exist or have too many parts, and for keys of hub corpora that are
+    not in `datas`.
+    """
+    for source in config.datas:
+        check_text(source)
     on_hub = [without_parts(source) for source in config.datas if hub_text(source)]
     if unknown := [name for name in config.revisions if name not in on_hub]:
         raise UserError(f"Invalid value for revisions: {unknown[0]!r} is not a corpus of the hub in datas "

@@ -1,4 +1,5 @@
 """What names in a configuration and in commands stand for: checkpoints, vocabularies, corpora of the hub."""
+import glob
 import os
 import re
 from pathlib import Path
@@ -26,6 +27,9 @@ HUB_CORPORA = {
     "wikipedia": HubText("wikimedia/wikipedia", "20231101.en"),
     "bookcorpus": HubText("bookcorpus/bookcorpus", branch="refs/convert/parquet"),
 }
+# The text of the quickstart, and the tenth of it that no run trains on (text/prose/README.md).
+PROSE = Path(__file__).parent / "text/prose"
+EMBEDDED = {"prose": PROSE / "train.txt.xz", "prose_held_out": PROSE / "held_out.txt.xz"}
 HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or left out at the end
 # Endings of compressed files of text, and their names in pyarrow, which does not read .xz.
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
@@ -59,6 +63,21 @@ def hub_text(source):
     return HUB_CORPORA.get(name, HubText(name))._replace(**{part: value for part, value in given if value})
 
 
+def check_text(source):
+    """UserError for an entry of `datas` that is a path at which there is nothing. Globs are not looked up."""
+    if source not in EMBEDDED and not hub_text(source) and not glob.has_magic(source) and not os.path.exists(source):
+        raise no_text_error(source)
+
+
+def no_text_error(source):
+    """The UserError for an entry of `datas` that has no text."""
+    exists = "exists, but is not" if os.path.exists(source) else "is not"
+    return UserError(f"Invalid value for datas: {str(source)!r}. It {exists} a file, folder or glob with text in the "
+                     "formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also "
+                     f"{', '.join(COMPRESSIONS)}). The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}, and those "
+                     f"on the hub, {HUB_NOTATION}.")
+
+
 def is_hub_id(name):
     """Whether a value is an id on the hub, such as owner/name, and not an existing path."""
     return isinstance(name, str) and bool(re.fullmatch(HUB_ID, name)) and not os.path.exists(name)
@@ -90,6 +109,9 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
             return path
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
+    if Path("checkpoints/pretrain", name).is_file():
+        raise UserError(f"{name!r} is a pretrained checkpoint. Finetune it first: python finetune.py "
+                        f"pretrained_checkpoint={name}.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
     script = "pretrain.py" if Path(folder).name == "pretrain" else "finetune.py"
     raise UserError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "

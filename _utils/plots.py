@@ -214,7 +214,10 @@ def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settin
 
 
 def plot_finetuning_losses(runs_by_name):
-    """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}."""
+    """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}.
+
+    That of tagging is a sum over the words of a sentence (F51).
+    """
     figure, axes = _grid(runs_by_name, "fraction of the steps")
     for axis, runs in zip(axes, runs_by_name.values()):
         for rows in map(pd.DataFrame, runs):
@@ -282,8 +285,8 @@ def plot_scores(scores_by_group, published=(), majority=()):
 def plot_quickstart(training, sentences, scores):
     """The quickstart's picture: the generator's loss by step, the scores of networks by table, sentences in colour.
 
-    training: (metrics.jsonl, unigram entropy), or None.   sentences: from `sentence_probabilities`; wrong words are
-    outlined.
+    training: (metrics.jsonl, unigram entropy), or None.   sentences: {network: the same sentences, from
+    `sentence_probabilities`}; wrong words are outlined.
     scores: DataFrame in percent, a row for each table, a column for each network and "majority".
     """
     figure = plt.figure(figsize=(10.1, 5.2), layout="constrained")
@@ -306,9 +309,11 @@ def plot_quickstart(training, sentences, scores):
     right.legend(frameon=False, fontsize=7, ncols=4, loc="upper left")
     right.set_ylim(0, 112)
     if sentences:
-        lower.suptitle("quickstart: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
-    colored = [[shaded(*token) for token in sentence] for sentence in sentences]
-    draw_tokens(lower.add_axes((0, 0, 1, .8)), colored, columns=110)
+        lower.suptitle("probability that a token was replaced (outlined: the wrong word)", fontsize=10)
+    for i, (name, of_network) in enumerate(sentences.items()):
+        axis = lower.add_axes((.5 * i, 0, .5, .72))
+        axis.set_title(name, fontsize=10)
+        draw_tokens(axis, [[shaded(*token) for token in sentence] for sentence in of_network], columns=56)
     return figure
 
 

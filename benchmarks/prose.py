@@ -10,7 +10,8 @@ import re
 import sys
 
 from _utils.files import write_text_atomically
-from _utils.text.readers import EMBEDDED, PROSE, find_files, read_file
+from _utils.names import EMBEDDED, PROSE
+from _utils.text.readers import find_files, read_file
 from _utils.text.vocabulary import train_vocabulary
 
 BOOKS = {

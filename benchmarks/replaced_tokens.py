@@ -15,7 +15,7 @@ import pretrain
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
-from _utils.names import hub_text
+from _utils.names import EMBEDDED, hub_text
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
@@ -23,7 +23,7 @@ from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
 from _utils.text import split_held_out
 from _utils.text.loading import prepare_data
-from _utils.text.readers import EMBEDDED, find_files
+from _utils.text.readers import find_files
 from _utils.training import choose_device
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and

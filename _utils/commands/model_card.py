@@ -7,10 +7,9 @@ import re
 import torch
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from _utils.names import HUB_CORPORA, hub_text, is_hub_id, without_parts
+from _utils.names import EMBEDDED, HUB_CORPORA, hub_text, is_hub_id, without_parts
 from _utils.networks.build import count_parameters
 from _utils.tasks.glue import HUB_GLUE
-from _utils.text.readers import EMBEDDED
 
 _PIPELINES = {
     "MaskedLM": "fill-mask",

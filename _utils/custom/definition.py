@@ -142,7 +142,8 @@ def complete_custom_task(definition):
     """
     on_hub = hub_table(definition.get("train"))
     defaults = dict.fromkeys(_KEYS) | {"dev": None if on_hub else .1}
-    task = MyConfig(defaults | {key: value for key, value in definition.items() if value is not None}, _OPTIONAL_KEYS)
+    given = {key: value for key, value in definition.items() if value is not None}
+    task = MyConfig(given | {key: value for key, value in defaults.items() if key not in given}, _OPTIONAL_KEYS)
     path = Path(on_hub.path if on_hub else task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)

@@ -52,8 +52,8 @@ def quickstart(c, run):
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     if processes.is_main:
-        metrics, sentences = metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint)
-        save_plot(plot_quickstart(metrics, sentences, table), PICTURE)
+        sentences = first_sentences({name: networks[name] for name in ("quickstart", "mini")})
+        save_plot(plot_quickstart(metrics_of(c.pretrained_checkpoint), sentences, table), PICTURE)
     print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
 
@@ -112,20 +112,19 @@ def metrics_of(checkpoint):
     return folder / "metrics.jsonl", json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"]
 
 
-def first_sentences(checkpoint, n=3):
-    """The first n dev rows with a foreign word that have 9 to 14 words, each a token, as in `sentence_probabilities`.
+def first_sentences(checkpoints, n=2):
+    """The first n short dev rows with a foreign word, whose words are tokens, as {network: `sentence_probabilities`}.
 
-    None for a network that is not a discriminator.
+    checkpoints: {network: checkpoint or folder}. Networks that are not discriminators are left out.
     """
-    loaded = load_with_head(checkpoint)
-    if loaded.part != "discriminator":
-        return []
+    loaded = {name: load_with_head(checkpoint) for name, checkpoint in checkpoints.items()}
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")
     sentences = [tuple(zip(*map(str.split, row.splitlines()))) for row in rows]
-    short = [(words, tags) for words, tags in sentences if 9 <= len(words) <= 14
-             and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words)]
-    return [sentence_probabilities(loaded.network, loaded.hf_tokenizer, [*words, "."],
-                                   [*(tag == "WRONG" for tag in tags), False]) for words, tags in short[:n]]
+    short = [(words, tags) for words, tags in sentences if len(words) > 6 and len(" ".join(words)) < 48
+             and all(len(one.hf_tokenizer.tokenize(" ".join(words))) == len(words) for one in loaded.values())][:n]
+    return {name: [sentence_probabilities(one.network, one.hf_tokenizer, [*words, "."],
+                                          [*(tag == "WRONG" for tag in tags), False]) for words, tags in short]
+            for name, one in loaded.items() if one.part == "discriminator"}
 
 
 def swapped_words(words, rng, others):

@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
-from _utils.names import COMPRESSIONS, HUB_CORPORA, HUB_NOTATION
+from _utils.names import COMPRESSIONS, no_text_error
 
 BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
 
@@ -35,11 +35,6 @@ def cut_text(text):
         start = end
 
 
-# The text of the quickstart, and the tenth of it that no run trains on (prose/README.md).
-PROSE = Path(__file__).with_name("prose")
-EMBEDDED = {"prose": PROSE / "train.txt.xz", "prose_held_out": PROSE / "held_out.txt.xz"}
-
-
 def find_files(pattern):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
     their paths.
@@ -56,11 +51,7 @@ def find_files(pattern):
         _print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
                     f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
-        raise UserError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
-                        "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also "
-                        f"{', '.join(COMPRESSIONS)}). "
-                        f"The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}, and those on the hub, "
-                        f"{HUB_NOTATION}.")
+        raise no_text_error(pattern)
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 

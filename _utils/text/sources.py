@@ -17,12 +17,11 @@ from fastcore.basics import chunked
 
 from _utils.errors import UserError
 from _utils.files import content_key, file_chunks, recorded
-from _utils.names import hub_text, without_parts
+from _utils.names import EMBEDDED, hub_text, without_parts
 from _utils.progress import Progress
 from _utils.text.hub_texts import check_hub_text, commit_of, download
 from _utils.text.prepared_files import prepared
 from _utils.text.readers import (
-    EMBEDDED,
     LONG,
     Continuation,
     cut_text,

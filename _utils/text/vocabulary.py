@@ -15,11 +15,11 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, 
 
 from _utils.errors import UserError, as_user_error
 from _utils.files import content_key, recorded
-from _utils.names import find_checkpoint, is_vocab_file
+from _utils.names import PROSE, find_checkpoint, is_vocab_file
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text.normalization import warn_of_losses
-from _utils.text.readers import PROSE, cut_text
+from _utils.text.readers import cut_text
 from _utils.text.special_tokens import (
     SPECIAL_TOKENS,
     check_special_tokens,

@@ -10,7 +10,7 @@ from _utils.config import complete
 from _utils.finetuning import quickstart
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.quickstart import write_sentence_tables
-from _utils.text.readers import EMBEDDED
+from _utils.names import EMBEDDED
 
 NOUNS = "table window server number letter garden".split()
 DOCUMENTS = ["\n".join([*(f"The {noun} of part {i} is an old one, and the {other} has a {noun} in it."

@@ -143,7 +143,7 @@ DERIVED = {
     "quickstart=True": "size=quickstart datas=prose vocab=prose base_run_name=quickstart adam_bias_correction=True "
                        "schedule=original_linear seed=11081",
     "quickstart=True size=small": "size=small datas=prose",  # the default, but here the user sets it
-    "quickstart=True datas=texts vocab=500 steps=10": "size=quickstart datas=texts vocab=500 steps=10",
+    "quickstart=True datas=bookcorpus vocab=500 steps=10": "size=quickstart datas=bookcorpus vocab=500 steps=10",
 }
 
 
@@ -187,11 +187,13 @@ CONTRADICTIONS = {
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
     "initial_weights=google/electra-small-discriminator vocab=31000": "initial_weights= vocab=31000",
     "revisions={'wikipedia':'main'}": "revisions 'wikipedia' openwebtext",
+    "datas=prose,nowhere": "'nowhere' .jsonl owner/name",
     "datas=prose stream=9": "stream=9 datas",
     "datas=a/b:c:d:e:f": "datas a/b:c:d:e:f owner/name:configuration:split:column",
     "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }
 CONTRADICTIONS_OF_FINETUNING = {
+    "tasks={'trian':'a.csv','label':'stars'}": "'trian' 'train'",
     "tasks={'train':'data/reviews.xlsx'}": "'data/reviews.xlsx' .parquet",
     "start=3 end=3": "start=3 end=3", "seeds=1,2 end=3": "seeds 2",
     "tasks=cola th_run={'rte':1}": "th_run 'rte' cola", "task_overrides={'nli':{'lr':1}}": "task_overrides 'nli' mnli",

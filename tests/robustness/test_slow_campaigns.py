@@ -17,8 +17,8 @@ from hub_repositories import parquet
 from hub_server import HubServer
 
 from _utils.finetuning.runs import Runs
+from _utils.names import PROSE
 from _utils.runs.log import read_metrics
-from _utils.text.readers import PROSE
 
 pytestmark = pytest.mark.slow
 needs_proc = pytest.mark.skipif(

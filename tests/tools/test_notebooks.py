@@ -35,7 +35,7 @@ PREPARE = """import gc, lzma, os, sys
 from pathlib import Path
 sys.path[:0] = [{repo!r}, {repo!r} + "/tests/support"]
 os.chdir({folder!r})
-from _utils.text.readers import EMBEDDED
+from _utils.names import EMBEDDED
 for name, path in EMBEDDED.items():
     EMBEDDED[name] = Path(name + ".txt").absolute()
     EMBEDDED[name].write_text(lzma.open(path, "rt").read(200_000))

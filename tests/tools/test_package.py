@@ -46,7 +46,7 @@ def test_the_program_has_all_commands(installed):
 
 FIND = """
 import importlib.util
-from _utils.text.readers import EMBEDDED, PROSE
+from _utils.names import EMBEDDED, PROSE
 places = [importlib.util.find_spec(name).origin for name in ("pretrain", "finetune", "benchmarks.replaced_tokens")]
 print(*places, *EMBEDDED.values(), PROSE / "vocab.txt", sep="\\n")
 """

@@ -64,8 +64,14 @@ def hub_text(source):
 
 
 def check_text(source):
-    """UserError for an entry of `datas` that is a path at which there is nothing. Globs are not looked up."""
-    if source not in EMBEDDED and not hub_text(source) and not glob.has_magic(source) and not os.path.exists(source):
+    """UserError for an entry of `datas` that is a path at which there is nothing. Globs are not looked up.
+
+    Prints a notice if a path has the name of a corpus.
+    """
+    exists = os.path.exists(source)
+    if exists and source in (*EMBEDDED, *HUB_CORPORA):
+        print(f"Notice: datas={source} is the corpus of that name. For the path of that name, write ./{source}.")
+    elif not exists and source not in EMBEDDED and not hub_text(source) and not glob.has_magic(source):
         raise no_text_error(source)
 
 

@@ -1,4 +1,5 @@
 """MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -272,3 +273,10 @@ def test_the_defaults_of_finetuning_are_those_of_the_paper():
     of_glue = {name: TASKS[name] for name in GLUE_TEST_FILES}
     assert {name: task.epochs for name, task in of_glue.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
     assert {name for name, task in of_glue.items() if task.unordered} == {"mrpc", "stsb"}
+
+
+def test_a_path_with_the_name_of_a_corpus_is_pointed_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("prose").mkdir()
+    completed("datas=prose")
+    assert "./prose" in capsys.readouterr().out

@@ -109,8 +109,12 @@ class Frame(NamedTuple):
 
 def frames_of(tokenizer):
     """{number of texts: Frame} of a tokenizers.Tokenizer, for one and two texts."""
-    encodings = {n: _probe(tokenizer).encode(*"ab"[:n]) for n in (1, 2)}
-    return {n: Frame(found.sequence_ids, found.ids, found.type_ids) for n, found in encodings.items()}
+    probe, frames = _probe(tokenizer), {}
+    for n in (1, 2):
+        together = probe.encode(*"ab"[:n])  # which knows the texts, but not that a pair without template has one type
+        processed = probe.post_process(*(probe.encode(text, add_special_tokens=False) for text in "ab"[:n]))
+        frames[n] = Frame(together.sequence_ids, processed.ids, processed.type_ids)
+    return frames
 
 
 def _probe(tokenizer):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_pretraining import metrics, run, save_fresh
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 from transformers import AutoTokenizer
 
 import finetune
@@ -16,7 +16,7 @@ from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
-from _utils.text import load_tokenizer
+from _utils.text import frames_of, load_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
@@ -110,3 +110,22 @@ def test_pretraining_with_the_names_of_roberta(workplace):
     assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
     learn = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=2", vocab=None)
     assert learn.model.pad_token_id == learn.model.discriminator.config.pad_token_id == 1
+
+
+CLS, SEP = ("[CLS]", 2), ("[SEP]", 3)
+FUNNEL = processors.TemplateProcessing(
+    single="[CLS]:2 $A [SEP]", pair="[CLS]:2 $A [SEP] $B:1 [SEP]:1", special_tokens=[CLS, SEP])
+
+
+@pytest.mark.parametrize("processor", [
+    processors.BertProcessing(SEP, CLS), processors.RobertaProcessing(SEP, CLS), FUNNEL,
+    processors.Sequence([processors.ByteLevel(), FUNNEL]), None])
+def test_special_tokens_and_segment_ids_are_those_of_the_tokenizer(processor):
+    tokenizer = Tokenizer(models.WordLevel({"x": 0, "y": 1, "[CLS]": 2, "[SEP]": 3}, unk_token="x"))
+    if processor:
+        tokenizer.post_processor = processor
+    for texts in (["x"], ["x", "y"], ["", "y"], [""]):
+        encodings = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        expected = tokenizer.post_process(*encodings)
+        found = frames_of(tokenizer)[len(texts)].fill([encoding.ids for encoding in encodings])
+        assert found == (expected.ids, expected.type_ids)

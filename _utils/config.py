@@ -20,7 +20,7 @@ from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_vocab_file, without_parts
-from _utils.objectives.keys import conflicting_keys, default_name, selected
+from _utils.objectives.keys import conflicting_keys, default_name, is_chosen, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
 
@@ -157,7 +157,7 @@ def complete(config):
     if config.recipe:
         config = config.unless_given(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
-        config = config.unless_given(_values_of_pair(config.initial_weights))
+        config = config.unless_given(_values_of_pair(config))
     config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
     objective = selected(config)
     config = config.unless_given(objective.implied)
@@ -199,10 +199,11 @@ def with_schedule(config, steps):
     return config
 
 
-def _values_of_pair(name):
-    """{key: value} that follow from trained networks to continue from: their vocabulary, and size, masking and tying as
-    far as they are known.
+def _values_of_pair(config):
+    """{key: value} that follow from trained networks to continue from: their vocabulary, and size, masking, tying and
+    objective as far as they are known.
     """
+    name = config.initial_weights
     values = {"vocab": name}
     if name.endswith(".pth"):
         path = find_checkpoint(name)
@@ -210,7 +211,7 @@ def _values_of_pair(name):
         run = load_pretraining_checkpoint(path)["config"]
         values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
         objective = selected(run)
-        if objective.is_kept:
+        if objective.is_kept and not is_chosen(config):
             values |= dict([objective.selected_by])
     elif name.startswith("google/"):
         values["masking"] = "official"
@@ -243,9 +244,6 @@ def _check(config, objective):
         raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
                         "replaces. Leave out generator or these two.")
     for key in ("generator_hidden_size", "generator_layers"):
-        if config[key] and config.discriminator:
-            raise UserError(f"{key}={config[key]} is a fraction of the recipe's discriminator, which discriminator=... "
-                            f"replaces. Leave out {key}, and set generator.")
         if config[key] and config.tying == "all":
             raise UserError(f"{key}={config[key]} has no effect with tying='all', which makes the generator as large "
                             f"as the discriminator. Leave it out, or set tying=embeddings.")

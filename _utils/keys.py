@@ -65,9 +65,7 @@ def _is_encoding(name):
         return False
 
 
-def _is_file_name(name):
-    """Whether a name can begin the names of files, which have at most 255 bytes on most systems."""
-    return re.fullmatch(r'[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]*', name) and len(name.encode()) <= 100
+_FILE_NAME = re.compile(r'[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]*')
 
 
 # Types of values. The description of a type appears in error messages and in --help.
@@ -87,9 +85,15 @@ def list_of(item, description):
     return Annotated[list[item], BeforeValidator(_listed), Field(min_length=1, description=description)]
 
 
+def file_name(n_bytes):
+    """A string with which the names of files can begin, which have at most 255 bytes on most systems."""
+    may_be = lambda name: _FILE_NAME.fullmatch(name) and len(name.encode()) <= n_bytes
+    return Annotated[str, Predicate(may_be), Field(description=(
+        f'a name of at most {n_bytes} bytes without / \\ : * ? " < > | that does not start with a dot'))]
+
+
 Text = Annotated[str, Field(min_length=1, description="a string")]
-FileName = Annotated[str, Predicate(_is_file_name), Field(description=(
-    'a name of at most 100 bytes without / \\ : * ? " < > | that does not start with a dot'))]
+FileName = file_name(100)
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
 Count, Index, Length, Seed = count(), count(0), count(8, 512), count(0, 2 ** 63 - 1)  # PyTorch takes 64 bits
 Positive = number("a number above 0", gt=0)
@@ -191,9 +195,9 @@ PRETRAIN_KEYS = {
         "'hidden_size': 256}, a folder with a config.json, or a hub id. None: the recipe's."), heading="Networks"),
     "discriminator": Key(_Network, None, "As for generator. None: the recipe's."),
     "generator_hidden_size": Key(Positive | None, None, (
-        "Hidden size of the generator as a fraction of the discriminator's. None: the recipe's.")),
+        "Hidden size of the generator as a fraction of that of the recipe's discriminator. None: the recipe's.")),
     "generator_layers": Key(Positive | None, None, (
-        "Layers of the generator as a fraction of the discriminator's. None: the recipe's.")),
+        "Layers of the generator as a fraction of those of the recipe's discriminator. None: the recipe's.")),
     "uniform_generator": Key(bool, False, (
         "True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).")),
     "two_tower_generator": Key(bool, False, (

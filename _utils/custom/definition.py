@@ -43,7 +43,7 @@ class HubTable(NamedTuple):
 def hub_table(source):
     """The HubTable of a source of rows in HUB_TABLE_NOTATION; None for another source, such as a file that exists."""
     path, *parts = hub_parts(str(source))
-    is_file = _IS_FILE.fullmatch(str(source)) or _OTHER_FILES.fullmatch(path) or os.path.exists(path)
+    is_file = _IS_FILE.fullmatch(str(source)) or _OTHER_FILES.fullmatch(path) or os.path.isfile(path)
     if is_file or not re.fullmatch(HUB_ID, path) or len(parts) > 2:
         return None
     config, split = [*parts, "", ""][:2]

@@ -11,7 +11,6 @@ from _utils.errors import UserError
 from _utils.keys import (
     Count,
     Device,
-    FileName,
     Index,
     Key,
     Length,
@@ -22,6 +21,7 @@ from _utils.keys import (
     Seed,
     Size,
     Text,
+    file_name,
     list_of,
     number,
 )
@@ -102,7 +102,7 @@ FINETUNE_KEYS = {
     "start_from_mnli": Key(bool | Text, False, (
         "Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of "
         "this group; or the name of another group with MNLI runs.")),
-    "group_name": Key(FileName | None, None, (
+    "group_name": Key(file_name(130) | None, None, (
         "Name of these runs in the table of runs and in file names. None: that of the checkpoint.")),
     "do_finetune": Key(bool, True, "False: no training; only predict the test files, with finished runs."),
     "th_run": Key(_Runs | _RunsByTask | None, None, (

@@ -2,6 +2,7 @@
 and pairs.
 """
 import copy
+import json
 import os
 from typing import NamedTuple
 
@@ -39,7 +40,8 @@ GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "goog
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
 # Settings of a transformers configuration that change no output.
 _DESCRIPTIONS = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "id2label",
-                 "label2id", "problem_type"}
+                 "label2id", "problem_type", "task_specific_params", "classifier_dropout", "return_dict",
+                 "output_hidden_states", "output_attentions", "bos_token_id", "eos_token_id"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
 _ADVICE = {"generator": " For a discriminator alone, pretrain.py trains a generator with new_generator=True.",
@@ -135,8 +137,8 @@ def content_digest(model, hf_tokenizer):
     """
     weights = model.state_dict()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
-    settings = {key: repr(value) for key, value in model.config.to_diff_dict().items() if key not in _DESCRIPTIONS}
-    facts = shapes, sorted(settings.items()), text_tokenizer(hf_tokenizer).to_str()
+    settings = {key: value for key, value in model.config.to_diff_dict().items() if key not in _DESCRIPTIONS}
+    facts = shapes, json.dumps(settings, sort_keys=True, default=repr), text_tokenizer(hf_tokenizer).to_str()
     return content_key(facts, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
 
 

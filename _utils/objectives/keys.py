@@ -166,6 +166,11 @@ def selected(c, objectives=OF_OBJECTIVES):
     return next((one for one in objectives[1:] if one.selected_by in c.items()), objectives[0])
 
 
+def is_chosen(c):
+    """Whether a configuration names an objective."""
+    return c.objective is not None or any(one.selected_by in c.items() for one in OF_OBJECTIVES)
+
+
 def default_name(recipe, has_discriminator=False):
     """The value of `objective` for None. has_discriminator: whether the configuration names a network for it."""
     return ELECTRA.name if recipe.discriminator or has_discriminator else MaskedLMKeys.name

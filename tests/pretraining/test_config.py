@@ -181,7 +181,6 @@ CONTRADICTIONS = {
     "uniform_generator=True gen_weight=2": "gen_weight=2.0 objective='uniform_generator'",
     "objective=electric uniform_generator=True": "objective='electric' uniform_generator",
     "generator={'model_type':'bert'} generator_hidden_size=.5": "generator_hidden_size generator=",
-    "discriminator={'model_type':'bert'} generator_layers=.5": "generator_layers=0.5 discriminator=",
     "quickstart=True generator_hidden_size=.5": "generator_hidden_size=0.5 tying='all'",
     "schedule=one_cycle warmup_steps=5": "warmup_steps=5 schedule='one_cycle'",
     "schedule=adjusted_one_cycle lr_decay_power=2": "lr_decay_power=2.0 schedule='adjusted_one_cycle'",

@@ -143,9 +143,12 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
             # a single text: beside one of length 0
             kept = truncated_lengths(lengths[0], sum(lengths[1:]), room)
             windows = [[text.ids[:length] for text, length in zip(texts, kept)]]
-        pairs = [window[::-1] if swap else window for window in windows]
-        filled = [[first, *filter(len, second)] for first, *second in pairs]
-        yield [Window(*frames[len(pair)].fill(pair)) for pair in filled], sum(lengths) + max_len - room
+        rows = []
+        for window in windows:
+            first, *second = window[::-1] if swap else window
+            parts = [first, *filter(len, second)]
+            rows.append(Window(*frames[len(parts)].fill(parts)))
+        yield rows, sum(lengths) + max_len - room
 
 
 # %%

@@ -246,7 +246,7 @@ def _check(config, objective):
     for key in ("generator_hidden_size", "generator_layers"):
         if config[key] and config.tying == "all":
             raise UserError(f"{key}={config[key]} has no effect with tying='all', which makes the generator as large "
-                            f"as the discriminator. Leave it out, or set tying=embeddings.")
+                            "as the discriminator. Leave it out, or set tying=embeddings.")
     objective.check(config)
     _check_texts(config)
     _check_normalization(config)

@@ -56,7 +56,7 @@ def evaluations(learn, loader, paths, seeds):
     Raises UserError for an objective whose checkpoints do not hold the networks as they are trained.
     """
     if hasattr(learn.model, "saved_networks"):
-        raise UserError(f"{type(learn.model).__name__} saves other weights than it trains, so its held-out metrics "
+        raise UserError(f"{paths[0].name!r} does not contain the weights as they are trained, so its held-out metrics "
                         "cannot be computed again. Choose checkpoints of another objective, and without "
                         "tying=disentangled.")
     for path in paths:

@@ -1,7 +1,5 @@
 """Compare discriminators on the same text, in which one generator replaced tokens: `python -m _utils replaced_tokens`.
 """
-import os
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +13,6 @@ import pretrain
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
-from _utils.names import EMBEDDED, hub_text
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
@@ -23,7 +20,7 @@ from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
 from _utils.text import split_held_out
 from _utils.text.loading import prepare_data
-from _utils.text.readers import find_files
+from _utils.text.sources import real_files
 from _utils.training import choose_device
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
@@ -188,7 +185,7 @@ def load_discriminator(name, of_generator, c, held_out):
 
 def _warn_of_training_text(name, run, c, held_out):
     """Print a warning if the run of a checkpoint trained on the text. Nothing is known about folders and hub ids."""
-    here, there = ({source: _files_of(source) for source in sources} for sources in (c.datas, run.get("datas", ())))
+    here, there = ({source: real_files(source) for source in sources} for sources in (c.datas, run.get("datas", ())))
     shared = [source for source, files in there.items() if any(files & of_text for of_text in here.values())]
     divided = [source for source in shared if there[source] not in here.values()]
     differing = [f"{key}={run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS if key in run and run[key] != c[key]]
@@ -200,15 +197,6 @@ def _warn_of_training_text(name, run, c, held_out):
         reason = "and --all uses all of it"
     if shared and (differing or divided or not held_out):
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. It may have been trained on this text.")
-
-
-def _files_of(source):
-    """The files of an entry of `datas`, as real paths; the entry itself if it has a name or no files here."""
-    if source in EMBEDDED or hub_text(source):
-        return {source}
-    with suppress(UserError):
-        return {*map(os.path.realpath, find_files(source))}
-    return {os.path.realpath(source)}
 
 
 @torch.inference_mode()

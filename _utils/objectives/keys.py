@@ -35,7 +35,8 @@ class ObjectiveKeys:
 
 
 # Keys that have no effect without a generator of the usual kind.
-_OF_GENERATOR = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
+_OF_NETWORKS = ("generator_hidden_size", "generator_layers", "tying")
+_OF_GENERATOR = (*_OF_NETWORKS, "uniform_generator")
 # Keys that have no effect if the model is not that of Pretrain.ipynb.
 _OF_MODEL = ("fast",)
 
@@ -102,8 +103,7 @@ class AdversarialKeys(ObjectiveKeys):
 class UniformGeneratorKeys(ObjectiveKeys):
     name = "uniform_generator"
     selected_by = "uniform_generator", True
-    unused = ("generator", "generator_hidden_size", "generator_layers", "tying", "gen_weight", "gen_smooth_label",
-              "temperature", *_OF_MODEL)
+    unused = ("generator", "gen_weight", "gen_smooth_label", "temperature", *_OF_NETWORKS, *_OF_MODEL)
     continues_pairs = False
 
 

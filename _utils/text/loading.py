@@ -13,7 +13,7 @@ from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import prepare_examples, split_held_out
 from _utils.text.hub_texts import commit_of
 from _utils.text.new_tokens import extend_tokenizer
-from _utils.text.sources import load_documents, shared_files
+from _utils.text.sources import load_documents, real_files
 from _utils.text.vocabulary import load_tokenizer
 
 
@@ -52,7 +52,7 @@ def prepare_data(c):
     In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
     """
     corpora = corpora_of(c)
-    warn_of_shared_files(corpora)
+    warn_of_shared_files(c.datas)
     for corpus in corpora:
         _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
@@ -72,12 +72,17 @@ def corpora_of(c):
     return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions, c.stream) for source in c.datas]
 
 
-def warn_of_shared_files(corpora):
-    """Print a warning if the held-out text of one corpus is in the training part of another."""
-    for corpus, other in itertools.combinations(corpora, 2):
-        if files := shared_files(corpus, other):
-            print(f"Warning: {corpus.name!r} and {other.name!r} in datas share {counted(len(files), 'file')}, such as "
-                  f"{files[0]!r}. What one of them holds out may be trained on as part of the other, which makes "
+def warn_of_shared_files(datas):
+    """Print a warning if the held-out text of one entry of `datas` may be in the training part of another.
+
+    Entries with the same files hold out the same examples.
+    """
+    files = {source: real_files(source) for source in datas}
+    for source, other in itertools.combinations(files, 2):
+        shared = files[source] & files[other]
+        if shared and files[source] != files[other]:
+            print(f"Warning: {source!r} and {other!r} in datas share {counted(len(shared), 'file')}, such as "
+                  f"{min(shared)!r}. What one of them holds out may be trained on as part of the other, which makes "
                   "held-out metrics too good. Name each file once.")
 
 

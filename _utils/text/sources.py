@@ -6,7 +6,8 @@ of hub corpora are remembered in the cache, so that unchanged text is not read a
 """
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,13 +41,12 @@ _READING_VERSION = 2  # increase it if the same files then give other documents
 class Corpus:
     """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`.
 
-    parts: the documents of a text that is streamed, else None.   files: that were found; none of a hub text.
+    parts: the documents of a text that is streamed, else None.
     """
     name: str
     hash_content: Callable[[], str]
     open_documents: Callable[[], datasets.Dataset]
     parts: StreamedParts | None = None
-    files: Sequence[str] = ()
 
     @cached_property
     def key(self):
@@ -121,15 +121,17 @@ def _own_files(name, path, cache_dir, encoding, documents):
         path = cache_dir / f"documents_{corpus.key}.arrow"
         return prepared(path, lambda file: _write_documents(texts, name, file))
 
-    corpus = Corpus(name, hash_content, open_documents, files=files)
+    corpus = Corpus(name, hash_content, open_documents)
     return corpus
 
 
-def shared_files(corpus, other):
-    """The files that two Corpora share, unless they have all of them in common: then they hold out the same examples.
-    """
-    files, of_other = ({*map(os.path.realpath, one.files)} for one in (corpus, other))
-    return sorted(files & of_other) if files != of_other else []
+def real_files(source):
+    """The real paths of the files of an entry of `datas`; the entry itself if it is a name, or has no files."""
+    if source in EMBEDDED or hub_text(source):
+        return {source}
+    with suppress(UserError):
+        return {*map(os.path.realpath, find_files(source))}
+    return {os.path.realpath(source)}
 
 
 def _contents(files, encoding):

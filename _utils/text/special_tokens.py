@@ -79,12 +79,10 @@ class Template(NamedTuple):
 
 def template_of(tokenizer):
     """The Template of a tokenizers.Tokenizer; without ids if it adds none."""
-    probe = _probe(tokenizer)
-    single, pair = probe.encode("a"), probe.encode("a", "b")
-    a, b = pair.sequence_ids.index(0), pair.sequence_ids.index(1)
-    between, types = pair.ids[a + 1:b], pair.type_ids
-    n_first = types[a + 1:b].count(0) if 1 in types else None
-    return Template(pair.ids[:a], single.ids[single.sequence_ids.index(0) + 1:], between, pair.ids[b + 1:], n_first)
+    single, pair = frames_of(tokenizer).values()
+    a, b = map(pair.texts.index, (0, 1))
+    n_first = pair.type_ids[a + 1:b].count(0) if 1 in pair.type_ids else None
+    return Template(pair.ids[:a], single.ids[single.texts.index(0) + 1:], pair.ids[a + 1:b], pair.ids[b + 1:], n_first)
 
 
 class Frame(NamedTuple):
@@ -109,20 +107,16 @@ class Frame(NamedTuple):
 
 def frames_of(tokenizer):
     """{number of texts: Frame} of a tokenizers.Tokenizer, for one and two texts."""
-    probe, frames = _probe(tokenizer), {}
-    for n in (1, 2):
-        together = probe.encode(*"ab"[:n])  # which knows the texts, but not that a pair without template has one type
-        processed = probe.post_process(*(probe.encode(text, add_special_tokens=False) for text in "ab"[:n]))
-        frames[n] = Frame(together.sequence_ids, processed.ids, processed.type_ids)
-    return frames
-
-
-def _probe(tokenizer):
-    """A tokenizer of the words a and b, whatever the vocabulary, that adds the same special tokens."""
-    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))  # whatever the vocabulary
     if tokenizer.post_processor is not None:
         probe.post_processor = tokenizer.post_processor
-    return probe
+    frames = {}
+    for n in (1, 2):
+        texts = "ab"[:n]
+        processed = probe.post_process(*(probe.encode(text, add_special_tokens=False) for text in texts))
+        # `encode` knows which tokens are texts, but gives the second one type 1 where there is no template.
+        frames[n] = Frame(probe.encode(*texts).sequence_ids, processed.ids, processed.type_ids)
+    return frames
 
 
 def _add_template(hf_tokenizer):

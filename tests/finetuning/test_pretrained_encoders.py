@@ -15,6 +15,7 @@ import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import for_checkpoint
+from _utils.names import find_checkpoint
 from _utils.networks.pretrained import load_pretrained, size_of
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
@@ -51,6 +52,8 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
     for name, value in by_name.discriminator().state_dict().items():
         assert value.equal(saved[f"discriminator.{name}"])
+    with pytest.raises(UserError, match=f"{fresh_checkpoint.name}.*Finetune it first"):
+        find_checkpoint(fresh_checkpoint.name, "checkpoints/glue")
     assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
 

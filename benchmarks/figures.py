@@ -1,6 +1,8 @@
 """The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m
 benchmarks.figures`.
 """
+from itertools import count
+
 import nbformat
 import pandas as pd
 import torch
@@ -18,6 +20,7 @@ from _utils.text import load_tokenizer
 from benchmarks.flops import flops_per_token
 from benchmarks.tables import (
     ELECTRA,
+    FIRST_SEEDS,
     MINI,
     MLM,
     OBJECTIVES,
@@ -98,7 +101,7 @@ def plot_transitions(tasks=("stsb", "qnli")):
     flops = flops_per_token(recipe, 8192) * recipe.bs * recipe.max_length * recipe.steps  # equal for both systems
     for axis, task in zip(axes, tasks):
         for system, color in ((ELECTRA, BLUE), (MLM, ORANGE)):
-            for seed, marker in zip(SEEDS, "os^"):
+            for seed, marker in zip(FIRST_SEEDS, "os^"):
                 line = [scores[f"{system}_{seed}_{percent}%", task, 0] for percent in (6.25, 12.5, 25.0, 50.0, 100.0)]
                 axis.plot(
                     [flops * share for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)],
@@ -123,17 +126,16 @@ def plot_runs():
     figure, axes = plt.subplots(1, len(PRIMARY), figsize=(11, 3), layout="constrained")
     scores = finetuned(MINI)["dev"]
     for axis, task in zip(axes, PRIMARY):
-        for i, (system, seed) in enumerate((system, seed) for system in TITLES for seed in SEEDS):
-            runs = scores.loc[f"{system}_{seed}_100.0%", task]
-            axis.plot([i + i // len(SEEDS)] * len(runs), runs, "o", ms=4, alpha=.6, color=COLORS[system],
-                      label=TITLES[system] if seed == SEEDS[0] else None)
+        ticks = {}  # {position: seed}, with a gap between two systems
+        for system in TITLES:
+            start = max(ticks, default=-2) + 2
+            for seed, x in zip(SEEDS[system], count(start)):
+                ticks[x] = seed
+                runs = scores.loc[f"{system}_{seed}_100.0%", task]
+                axis.plot([x] * len(runs), runs, "o", ms=4, alpha=.6, color=COLORS[system],
+                          label=TITLES[system] if x == start else None)
         axis.axhline(means(MINI, UNTRAINED)[task], color=GREY, ls=":", label="not pretrained")
-        axis.set(
-            title=TASKS[task].title,
-            xlabel="pretraining seed",
-            xticks=range(11),
-            xticklabels=[*SEEDS, "", *SEEDS, "", *SEEDS],
-        )
+        axis.set(title=TASKS[task].title, xlabel="pretraining seed", xticks=[*ticks], xticklabels=[*ticks.values()])
         axis.tick_params(axis="x", rotation=90, length=0, labelsize=7)
     axes[0].set_ylabel("dev score, %")
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4)

@@ -41,7 +41,8 @@ TABLE_5 = [
     *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")),
     (MINI, MLM),
 ]
-SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
+FIRST_SEEDS = (11081, 1, 2)  # of pretraining; their checkpoints during the training were finetuned, too
+SEEDS = {ELECTRA: FIRST_SEEDS, MLM: FIRST_SEEDS, OTHER_RATE: FIRST_SEEDS}  # in the order of docs/results.md
 PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary metric
 NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
 
@@ -79,9 +80,9 @@ def means(folder, groups, tasks=PRIMARY, split="dev", aggregate="mean"):
     return finetuned(folder)[split].groupby(["group", "task"]).agg(aggregate).unstack().loc[groups, tasks]
 
 
-def last(*systems, seeds=SEEDS):
+def last(*systems):
     """The groups of the last checkpoints of all pretraining seeds."""
-    return [f"{system}_{seed}_100.0%" for system in systems for seed in seeds]
+    return [f"{system}_{seed}_100.0%" for system in systems for seed in SEEDS[system]]
 
 
 def with_mean(scores):
@@ -188,7 +189,7 @@ def differences():
         lambda groups: means(MINI, groups).mean(axis=1),
         lambda groups: means(MINI, groups, aggregate="median").mean(axis=1),
         *(partial(means, MINI, tasks=task) for task in PRIMARY),
-        partial(means, MINI, tasks="chunking", split="test"),
+        lambda groups: means(MINI, groups, "chunking", "test").dropna(),  # of the first seeds
     ]
     rows = []
     for measure in measures:
@@ -218,9 +219,8 @@ def budgets():
 def curves():
     columns = [(ELECTRA, key) for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_loss")]
     columns += [(MLM, "gen_loss_hidden"), (MLM, "gen_accuracy_hidden")]
-    return [
-        [held_out(MINI / f"{system}_{seed}")[i][key] for system, key in columns for seed in SEEDS] for i in range(5)
-    ]
+    runs = [(key, held_out(MINI / f"{system}_{seed}")) for system, key in columns for seed in SEEDS[system]]
+    return [[run[i][key] for key, run in runs] for i in range(5)]
 
 
 def milestones_of_small():
@@ -320,7 +320,7 @@ def during_the_training():
         numbers = []
         for tasks in (PRIMARY, ["chunking"]):
             systems = [
-                means(MINI, [f"{system}_{seed}_{share}%" for seed in SEEDS], tasks).mean(axis=1)
+                means(MINI, [f"{system}_{seed}_{share}%" for seed in FIRST_SEEDS], tasks).mean(axis=1)
                 for system in (ELECTRA, MLM)
             ]
             numbers += [*systems[0], *systems[1], *difference(*systems)]
@@ -329,13 +329,10 @@ def during_the_training():
 
 
 def chunking(name, folder=MINI):
-    """F1 of a pretrained network on the test set, finetuned, and with a frozen encoder if there is such a run."""
-    frozen = f"chunking_frozen_{name}"
+    """F1 of a pretrained network on the test set, finetuned and with a frozen encoder; NaN without such a run."""
     scores = finetuned(folder)["test"]
-    return [
-        scores.loc[f"{name}_100.0%", "chunking"].mean(),
-        scores.loc[frozen, "chunking"].mean() if frozen in scores.index else math.nan,
-    ]
+    groups = f"{name}_100.0%", f"chunking_frozen_{name}"
+    return [scores[scores.index.isin([(group, "chunking", 0)])].mean() for group in groups]
 
 
 def table_5():

@@ -40,9 +40,10 @@ def quickstart(c, run):
     networks = {"random weights": random_weights, "quickstart": c.pretrained_checkpoint, "mini": str(SHIPPED)}
     print("The quickstart takes about three minutes on two idle CPU cores.")
     table = {}
-    for name, checkpoint in networks.items():
+    for number, (name, checkpoint) in enumerate(networks.items(), 1):
         group = f"{c.group_name}_{name.replace(' ', '_')}"
-        print(f"Finetuning on {len(tasks)} tables: {name} (log: {GLUE_FOLDER}/{group}.log)")
+        print(f"Network {number} of {len(networks)}, {name}: finetuning on {len(tasks)} tables "
+              f"(log: {GLUE_FOLDER}/{group}.log)")
         finetune_quietly(of_tables(c, tasks, checkpoint, group), run)
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}

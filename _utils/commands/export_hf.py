@@ -1,5 +1,6 @@
 """Export checkpoints to folders for transformers: `python -m _utils export_hf`."""
 import contextlib
+import math
 import os
 import shutil
 from dataclasses import asdict
@@ -19,6 +20,8 @@ from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
 from _utils.runs.log import MILESTONE, read_metrics
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
+
+_ADVICE = "Export the pretrained checkpoint, or finetune with other settings or another model."
 
 
 def export_hf(
@@ -171,8 +174,7 @@ def _classifier_export(checkpoint, path):
     run, config = finished_run(checkpoint, path), config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
     if reason := task.head.why_not_exported(run.settings, family):
-        raise UserError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
-                        "pretrained checkpoint, or finetune with other settings.")
+        raise UserError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. {_ADVICE}")
     labels = dict(enumerate(task.head.output_names))
     ids = {label: i for i, label in labels.items()}
     hf_tokenizer, values = task.head.exported(tokenizer_of(checkpoint), run.settings)
@@ -189,13 +191,23 @@ def _classifier_export(checkpoint, path):
 
 
 def classifier(checkpoint, config, task, path):
-    """The network of the family's class for a Task, with the logits of a finetuned checkpoint."""
-    network = task.head.transformers_class.from_config(config, trust_remote_code=False)
+    """The network of the family's class for a Task, with the logits of a finetuned checkpoint.
+
+    UserError if the family has no such class, or if the class has more layers between encoder and logits, such as
+    ModernBERT's.
+    """
+    with as_user_error(f"Cannot export {str(path)!r} ({{error}}). {_ADVICE}", ValueError):
+        network = task.head.transformers_class.from_config(config, trust_remote_code=False)
+    for parameter in network.parameters():
+        parameter.data.fill_(math.nan)  # to tell layers without trained weights
     encoder = with_prefix(checkpoint["model"], "base_model.")
     network.base_model.pooler = None  # of the first token; only some families' classes have one
     encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}
     load_weights(network.base_model, encoder, path)
-    with as_user_error(f"The output layer in {str(path)!r} does not fit its task ({{error}}). Finetune it again.",
-                       (KeyError, RuntimeError)):
+    with as_user_error(f"The output layer in {str(path)!r} does not fit its task or {type(network).__name__} "
+                       f"({{error}}). {_ADVICE}", (KeyError, RuntimeError, AttributeError)):
         task.head.set_head(network, with_prefix(checkpoint["model"], "classifier."))
+    if untrained := [name for name, parameter in network.named_parameters() if parameter.isnan().all()]:
+        raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} also needs {untrained[0]}, which "
+                        f"finetuning does not train. {_ADVICE}")
     return network

@@ -46,8 +46,9 @@ class TextScorer:
         self.meaning = BY_MASKING if is_generator else objective_of(self.loaded.run).minus_logit
         self.tokenizer = text_tokenizer(self.loaded.hf_tokenizer)
         self.template = template_of(self.tokenizer)
-        # Positions beyond the length of the training have random embeddings.
-        self.max_length = min(max_positions(self.loaded.network), self.loaded.run.get("max_length") or 1 << 30)
+        # Positions beyond the length of the training have random embeddings. Folders have it in their tokenizer.
+        length = self.loaded.run.get("max_length") or self.loaded.hf_tokenizer.model_max_length
+        self.max_length = min(max_positions(self.loaded.network), length)
 
     def score(self, texts):
         """[TextScore of each] of a list of texts. One that is longer than the network's inputs is divided into parts of

@@ -22,6 +22,8 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertModel,
+    ModernBertConfig,
+    ModernBertModel,
     RoFormerConfig,
     RoFormerModel,
 )
@@ -105,9 +107,12 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):
 
 
 TAGGING = Tagging("mine", "mine", ("text",), ("0", "1", "2"))
+LINEAR_QUESTIONS = Questions("q", "q", ("question", "context"),
+                             questions=QuestionOptions(joint=False, answerability=False))
 INTENTS = KINDS["multilabel"]("intents", "intents", ("text",), (*map("intent {}".format, range(300)),))
 ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerConfig(**SMALL)),
-            "bert": lambda: BertModel(BertConfig(**SMALL))}
+            "bert": lambda: BertModel(BertConfig(**SMALL)),
+            "modernbert": lambda: ModernBertModel(ModernBertConfig(**SMALL, pad_token_id=0))}
 
 
 @pytest.mark.parametrize("task, family", [
@@ -176,6 +181,15 @@ def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
     for path, message in ((bert, "bert"), (wnli, "WSC"), (tmp_path / "other.pth", "other.pth")):
         with pytest.raises(UserError, match=message):
             export_hf(str(path), str(tmp_path / "out"))
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.parametrize("task, message", [(TAGGING, "head.dense"), (LINEAR_QUESTIONS, "qa_outputs")])
+def test_a_class_of_transformers_with_more_layers_is_refused(tmp_path, fresh_checkpoint, task, message):
+    """ModernBERT's has a layer before the output layer, whose weights would be random."""
+    path, _ = finetuned(tmp_path, fresh_checkpoint, task, model=ENCODERS["modernbert"]())
+    with pytest.raises(UserError, match=message):
+        export_hf(str(path), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))
 
 

@@ -62,6 +62,13 @@ def test_a_text_longer_than_the_training_is_divided(electric):
     assert len(parts) > 1 and found.token_scores == pytest.approx(torch.cat(expected).tolist(), abs=1e-5)
 
 
+def test_an_exported_network_gives_a_long_text_the_score_of_its_checkpoint(fresh_checkpoint, exported):
+    """It has more positions than were trained."""
+    long = " ".join(TEXTS * 5)
+    [expected], [found] = (load(name).score([long]) for name in (fresh_checkpoint, exported))
+    assert found.score == pytest.approx(expected.score, abs=1e-4)
+
+
 def output(capsys):
     printed = capsys.readouterr()
     Path("out.tsv").write_text(printed.out)

@@ -214,6 +214,8 @@ def _check(config):
                             f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise UserError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
+    if config.do_finetune:
+        _check_start(config)
     if config.end <= config.start:
         raise UserError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
                         "..., end - 1.")
@@ -222,6 +224,16 @@ def _check(config):
                         "the i-th seed. Add seeds, or set seeds=None.")
     check_windows(config)
     check_logger(config)
+
+
+def _check_start(config):
+    """UserError for a start from MNLI that changes nothing."""
+    if config.start_from_mnli and all(isinstance(task, dict) for task in config.tasks):
+        raise UserError(f"start_from_mnli={config.start_from_mnli} has no effect on custom tasks: only RTE, STS-B and "
+                        "MRPC start from a run of MNLI. Leave it out.")
+    if config.start_from_mnli == config.group_name and config.freeze:
+        raise UserError("start_from_mnli has no effect with freeze=True, because the MNLI runs of this group keep the "
+                        "pretrained encoder, too. Leave it out, or name a group that trained it.")
 
 
 def check_windows(config):

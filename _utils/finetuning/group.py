@@ -18,6 +18,7 @@ from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
     advice_about_length,
+    check_first_token,
     check_settings,
     chosen_runs,
     for_checkpoint,
@@ -147,6 +148,7 @@ class Group:
                                     "complete GLUE download, or leave the task out of tasks.")
             values = hyperparameters(task, self.c, len(splits["train"]))
             self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
+            check_first_token(task, self.settings[name], self.pretrained)
             head = task.head.why_not_exported(self.settings[name], family)
             if head and task.as_data():  # GLUE's models are for the server
                 notices.append(f"export_hf cannot write {head}")

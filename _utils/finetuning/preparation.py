@@ -13,6 +13,7 @@ from _utils.progress import counted
 from _utils.recipes import RECIPES
 from _utils.tasks.settings import Settings
 from _utils.tasks.tables import table_key
+from _utils.text.special_tokens import template_of, text_tokenizer
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
 
@@ -107,6 +108,17 @@ def settings_of(task, splits, values, c, pretrained):
         dev_table=table_key(splits[task.devs[0]]),
         pretrained_weights=pretrained.digest,
     )
+
+
+def check_first_token(task, settings, pretrained):
+    """UserError if the classifier of a task would read the first word of a text, because the tokenizer of a Pretrained
+    puts no special token there. settings: of a run.
+    """
+    reads_first = "pooling" in task.head.keys and settings.pooling == "first"
+    if reads_first and not template_of(text_tokenizer(pretrained.hf_tokenizer)).before:
+        raise UserError(f"The tokenizer of {pretrained.name!r} puts no special token, such as [CLS], before a text, so "
+                        "the classifier would read its first word only. Set pooling=mean, or save the tokenizer of the "
+                        "model's training in its folder.")
 
 
 def print_tables(tables, settings_by_task=None, are_official=True):

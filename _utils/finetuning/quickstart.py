@@ -71,6 +71,7 @@ def of_tables(c, tasks, checkpoint, group):
         "group_name": group,
         "glue_dir": None,
         "wsc_trick": False,
+        "start_from_mnli": False,
         "th_run": None,
     }
     return complete_finetuning(c.copy_with(values))

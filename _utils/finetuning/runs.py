@@ -182,12 +182,15 @@ class Runs(list):
         return known[0] if known else self.best_mnli(mnli_group, pretrained)
 
     def best_mnli(self, group, pretrained):
-        """A group's best MNLI run from the same pretrained weights. UserError if there is none."""
-        same = [run for run in self.of(group, "mnli") if run.settings.pretrained_weights == pretrained.digest]
+        """A group's best MNLI run that trained the encoder of the same pretrained weights. UserError if there is none.
+        """
+        same = [run for run in self.of(group, "mnli")
+                if run.settings.pretrained_weights == pretrained.digest and not run.settings.freeze]
         if best := Runs(same).best():
             return best
-        raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
-                        "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
+        raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights "
+                        "and without freeze=True, and none was found. Add mnli to tasks, or set start_from_mnli to "
+                        "another group or False.")
 
 
 def read_records(path):

@@ -8,12 +8,14 @@ from types import SimpleNamespace
 import datasets
 import pandas as pd
 import pytest
+import tokenizers
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
 from custom_tasks import loaded, write_rows
+from tiny_families import FAMILIES
 from tiny_finetuning import run_own, table_row
-from transformers import pipeline
+from transformers import AutoModel, PreTrainedTokenizerFast, pipeline
 
 import finetune
 from _utils.commands.export_hf import export_hf
@@ -392,6 +394,19 @@ def test_mean_pooling_reads_all_tokens_but_no_padding_also_from_the_checkpoint(s
     torch.testing.assert_close(model(ids, is_token, torch.zeros_like(ids)), expected)
     with pytest.raises(UserError, match="pooling"):
         export_hf(CHECKPOINT, "exported")
+
+
+def test_a_classifier_does_not_read_a_word_in_place_of_cls(start):
+    """Of a tokenizer without a token before the text, it reads the mean."""
+    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", *sorted(set(WORDS))])}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained("bert")
+    AutoModel.from_config(FAMILIES["bert"]).save_pretrained("bert")
+    with pytest.raises(UserError, match="CLS.*pooling=mean"):
+        start(OWN, "pretrained_checkpoint=bert")
+    assert not Runs()
+    start(OWN, "pretrained_checkpoint=bert", "pooling=mean")
 
 
 @pytest.mark.parametrize("sentences, predicted, f1", [

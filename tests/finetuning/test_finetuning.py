@@ -153,6 +153,10 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     add_run(better)
     again("tasks=rte", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}", "end=2")
     assert Runs().find("h", "rte", 1).mnli_run == best  # as the task's first run
+    add_run(replace(better, group="frozen", settings=replace(better.settings, freeze=True)))
+    shutil.copy(better.path, Runs().of("frozen")[0].path)
+    with pytest.raises(UserError, match="MNLI run in the group 'frozen'"):  # which has the pretrained encoder
+        again("tasks=rte", "group_name=i", "start_from_mnli=frozen")
     other = torch.load(fresh_checkpoint, weights_only=True)
     other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1
     torch.save(other, "other.pth")

@@ -198,6 +198,8 @@ CONTRADICTIONS_OF_FINETUNING = {
     "start=3 end=3": "start=3 end=3", "seeds=1,2 end=3": "seeds 2",
     "tasks=cola th_run={'rte':1}": "th_run 'rte' cola", "task_overrides={'nli':{'lr':1}}": "task_overrides 'nli' mnli",
     "freeze=True wsc_trick=True": "freeze=True wsc_trick=True",
+    "freeze=True start_from_mnli=True": "freeze=True start_from_mnli",
+    "tasks={'train':'nli.csv'} start_from_mnli=other": "start_from_mnli=other custom",
 }
 
 

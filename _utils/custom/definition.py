@@ -98,13 +98,13 @@ class QuestionOptions:
 _Questions = Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
     f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]
 _OF_TEXTS = "text", "label", "groups"
-_OF_CLASSES = *_OF_TEXTS, "class_weights", "positive"
+_OF_WORDS = *_OF_TEXTS, "class_weights", "scheme"
 # {kind of task: keys that not all kinds have}
 KEYS_OF_KINDS = {
-    "classification": _OF_CLASSES,
+    "classification": (*_OF_TEXTS, "class_weights", "positive"),
     "regression": _OF_TEXTS,
-    "tagging": (*_OF_CLASSES, "scheme"),
-    "spans": (*_OF_CLASSES, "scheme"),
+    "tagging": _OF_WORDS,
+    "spans": _OF_WORDS,
     "multilabel": (*_OF_TEXTS, "class_weights", "separator", "threshold"),
     "choices": (*_OF_TEXTS, "choices", "first_choice"),
     "questions": ("questions",),

@@ -136,12 +136,16 @@ class Loading:
         return tuple(names)
 
     def class_fields(self, labels):
-        """{"labels", "positive"} of a task whose classes are the labels of a Series. UserError for another 'positive'.
+        """{"labels", "positive"} of a task whose classes are the labels of a Series. UserError for another 'positive',
+        or one without the metric that it selects the label of.
         """
         names, positive = self.class_names(labels), self.definition["positive"]
         if positive not in (None, *names):
             raise UserError(f"positive={positive!r} of the task {self.name!r} is not one of its labels "
                             f"{shortened(names)}.")
+        if positive and "f1" not in (self.definition["metrics"] or ()):
+            raise UserError(f"positive={positive!r} of the task {self.name!r} has no effect without the metric f1. Add "
+                            "'f1' to 'metrics', or leave 'positive' out.")
         return {"labels": names, "positive": positive}
 
     def metrics(self, labels):

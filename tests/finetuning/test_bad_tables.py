@@ -51,6 +51,7 @@ BAD_FILES = [
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'positive' does not apply", {"positive": "2"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "'threshold' does not apply", {"threshold": .3}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
+    ("a.csv", "text,label\none,x\ntwo,y\n", "positive='x' .*'metrics'", {"positive": "x", "metrics": "accuracy"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", "metrics='f1' .*accuracy.*macro_f1", {"metrics": "f1"}),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", "'rmse'.*best", {"metrics": ["rmse", "r2"]}),

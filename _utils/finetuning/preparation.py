@@ -151,8 +151,9 @@ def check_settings(c, settings_by_task, pretrained):
         for run, seed in (finished | seeds_of(c)).items():
             runs.finished(c.group_name, name, run, seed, settings)
         group = settings.start_from_mnli
-        if group and not (group == c.group_name and "mnli" in settings_by_task):
-            runs.best_mnli(group, pretrained)
+        if group and not seeds_of(c).keys() <= finished.keys():
+            is_planned = group == c.group_name and "mnli" in settings_by_task
+            runs.mnli_run_of(c.group_name, name, group, pretrained, is_planned)
     chosen_runs(c, runs, planned=seeds_of(c))
 
 

@@ -173,13 +173,21 @@ class Runs(list):
         """The one with the best dev score among those whose checkpoint exists, or None."""
         return max(self.with_checkpoints(), key=lambda run: run.rank, default=None)
 
-    def mnli_run_of(self, group, task, mnli_group, pretrained):
+    def mnli_run_of(self, group, task, mnli_group, pretrained, is_planned=False):
         """The MNLI run of a group with which the other runs of a task began, so that all begin with the same one; else
-        the best. UserError if there is none.
+        the best, or None if runs of MNLI will be trained first.
+
+        UserError if there is none, and if the checkpoint of the one with which the others began was deleted.
         """
         used = {run.mnli_run for run in self.of(group, task) if run.settings.start_from_mnli == mnli_group}
         known = [run for run in self.of(mnli_group, "mnli").with_checkpoints() if run.run in used]
-        return known[0] if known else self.best_mnli(mnli_group, pretrained)
+        if used and not known:
+            path = run_path(mnli_group, "mnli", min(used))
+            raise UserError(f"The other runs of {task} in the group {group!r} began with '{path}', which was deleted. "
+                            "Restore it, or set another group_name.")
+        if known:
+            return known[0]
+        return None if is_planned else self.best_mnli(mnli_group, pretrained)
 
     def best_mnli(self, group, pretrained):
         """A group's best MNLI run that trained the encoder of the same pretrained weights. UserError if there is none.

@@ -162,6 +162,10 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     torch.save(other, "other.pth")
     with pytest.raises(UserError, match="MNLI run in the group 'g'"):
         again("tasks=rte", "group_name=i", "start_from_mnli=g", "pretrained_checkpoint=other.pth")
+    run_path("g", "mnli", best).unlink()
+    again("tasks=rte", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}", "end=2")  # all are finished
+    with pytest.raises(UserError, match=f"g_mnli_{best}.pth.*deleted"):  # and not from another run than the others
+        again("tasks=rte", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}", "end=3")
 
 
 def test_majority_baselines_are_in_the_zip_only_on_request(again):

@@ -161,7 +161,7 @@ class FinetunedModel:
 
     def outputs(self, rows):
         """`Head.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N
-        counts words.
+        counts words. UserError if they are not finite.
         """
         reading = self.task.reading
         encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
@@ -171,6 +171,9 @@ class FinetunedModel:
             print(f"{self.task.title}: {notice}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
         logits = predict_logits(to_device(self.network, self.device), dl, self.precision)
+        if not logits.isfinite().all():
+            raise UserError(f"The outputs of {self.path!r} are not finite numbers, so they are no predictions. Set "
+                            "precision=fp32, or correct texts without tokens.")
         return self.task.head.outputs(encoded, logits)
 
 

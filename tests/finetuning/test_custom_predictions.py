@@ -5,6 +5,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from csv_files import write_csv
 from custom_tasks import write, write_rows
 from sklearn.metrics import f1_score
@@ -46,6 +47,16 @@ def test_predict_reads_the_columns_of_tables_by_name(start):
                            (pd.DataFrame({"review": ["a", None]}), "row 1: .*'review' contains")):
         with pytest.raises(UserError, match=message):
             model.predict(texts)
+
+
+def test_outputs_that_are_not_finite_are_no_predictions(start):
+    """The first label would be predicted."""
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(TEXTS)])
+    start(OWN)
+    model = finetune.load("g_mine_0.pth")
+    torch.nn.init.constant_(model.network.classifier.bias, torch.nan)
+    with pytest.raises(UserError, match="g_mine_0.pth.*not finite"):
+        model.predict(TEXTS)
 
 
 def test_predict_reads_pairs_by_name(start):

@@ -169,8 +169,9 @@ def _encoder_config(name):
                        "folder, a hub id such as google/electra-small-discriminator, or a checkpoint of pretrain.py; "
                        "or try python finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
-        raise UserError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
+    is_causal = getattr(config, "is_decoder", False)  # [CLS] would see no other token
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder or is_causal:
+        raise UserError(f"{name!r} is a {'causal ' * is_causal}{config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
                         "ALBERT, RoBERTa or similar model.")
     return config
 

@@ -3,7 +3,7 @@ import copy
 
 import pytest
 import torch
-from tiny_families import FAMILIES
+from tiny_families import FAMILIES, TINY
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -77,6 +77,7 @@ def test_the_recipe_of_a_model_follows_from_its_shape(layers, hidden, size):
 
 @pytest.mark.parametrize("config, length, message", [
     (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), 32, "gpt2"), (FAMILIES["bert"], 128, "64 positions"),
+    (BertConfig(**TINY, is_decoder=True), 32, "causal bert"),
 ])
 def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
     config, length, message, small_tokenizer, tmp_path

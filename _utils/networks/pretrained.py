@@ -171,8 +171,8 @@ def _encoder_config(name):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     is_causal = getattr(config, "is_decoder", False)  # [CLS] would see no other token
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder or is_causal:
-        raise UserError(f"{name!r} is a {'causal ' * is_causal}{config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
-                        "ALBERT, RoBERTa or similar model.")
+        raise UserError(f"{name!r} is a {'causal ' * is_causal}{config.model_type} model, which is not an encoder. "
+                        "Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
     return config
 
 

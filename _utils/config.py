@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
-from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_vocab_file, without_parts
+from _utils.names import EMBEDDED, announce_hub, check_text, find_checkpoint, hub_text, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, is_chosen, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
@@ -240,6 +240,9 @@ def _check(config, objective):
         raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     for key in config.overridden.intersection(UNUSED_KEYS.get(config.schedule, ())):
         raise UserError(f"{key}={config[key]!r} is not used with schedule={config.schedule!r}. Leave it out.")
+    if config.optimizer == "lamb" and "adam_bias_correction" in config.overridden:
+        raise UserError(f"adam_bias_correction={config.adam_bias_correction} is not used with optimizer='lamb', which "
+                        "never corrects the bias. Leave it out.")
     if config.generator and (config.generator_hidden_size or config.generator_layers):
         raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
                         "replaces. Leave out generator or these two.")
@@ -255,8 +258,8 @@ def _check(config, objective):
 
 
 def _check_texts(config):
-    """UserError for entries of `datas` that do not exist or have too many parts, and for keys of hub corpora that are
-    not in `datas`.
+    """UserError for entries of `datas` that do not exist or have too many parts, and for keys of hub corpora or of
+    files if `datas` has none.
     """
     for source in config.datas:
         check_text(source)
@@ -264,6 +267,9 @@ def _check_texts(config):
     if unknown := [name for name in config.revisions if name not in on_hub]:
         raise UserError(f"Invalid value for revisions: {unknown[0]!r} is not a corpus of the hub in datas "
                         f"({', '.join(on_hub) or 'none'}).")
+    if all(source in EMBEDDED or hub_text(source) for source in config.datas):
+        for key in config.overridden.intersection(("documents", "encoding")):
+            raise UserError(f"{key}={config[key]!r} is for text files, and datas has no path of any. Leave it out.")
     if config.stream and not on_hub:
         raise UserError(f"stream={config.stream!r} is for corpora of the hub, and datas has none. Leave it out.")
 

@@ -17,7 +17,7 @@ from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
-from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, most_frequent, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -135,6 +135,13 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     Raises UserError if there is no text, if nearly all of it would be dropped because of long lines, or if it does not
     fit the vocabulary.
     """
+    texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
+    dropped, n_words = dropped_words(hf_tokenizer, texts)
+    if dropped.total() > MANY_UNKNOWN * n_words:
+        share = dropped.total() / n_words
+        _warn(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as "
+              f"{most_frequent(dropped)}. Choose a vocabulary for its language, or train one with vocab=30522.",
+              is_fatal=share > .3)
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)
@@ -144,7 +151,6 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     if not n_tokens:
         raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. Check "
                         "the files and their encoding, or set clean=False, which keeps lines under 80 characters.")
-    texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
     if unknown > MANY_UNKNOWN:
         words = unknown_words(hf_tokenizer, texts)

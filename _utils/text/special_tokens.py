@@ -25,10 +25,17 @@ def roles_in(tokens):
 
 
 def check_special_tokens(roles, name, advice="add a line for each"):
-    """UserError if a vocabulary has no token for a role that ELECTRA needs. advice: what to do, for the message."""
+    """UserError if a vocabulary has no token for a role that ELECTRA needs, or if padding or [MASK] has another role.
+
+    roles: {role: token}.   advice: what to do if a role is missing, for the message.
+    """
     if missing := [names[0] for role, names in ROLES.items() if role not in roles]:
         raise UserError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
                         f"or <pad> <unk> <s> </s> <mask>: {advice}, or train a vocabulary with vocab=30522.")
+    for role in ("pad_token", "mask_token"):
+        if shared := [other for other in ROLES if other != role and roles[other] == roles[role]]:
+            raise UserError(f"The vocabulary {name} has {roles[role]!r} as {role} and as {shared[0]}, so text would be "
+                            f"taken for padding or for masks. Give it a {role} of its own, which no text contains.")
 
 
 def complete_special_tokens(hf_tokenizer):
@@ -168,4 +175,33 @@ def unknown_words(hf_tokenizer, texts):
     for text, encoding in zip(texts, encodings):
         places = [place for i, place in zip(encoding.ids, encoding.offsets) if i == hf_tokenizer.unk_token_id]
         counts.update(text[start:end] for start, end in places)
-    return ", ".join(repr(word[:30]) for word, _ in counts.most_common(5))
+    return most_frequent(counts)
+
+
+def most_frequent(words):
+    """The five most frequent words of a Counter, quoted, in a string."""
+    return ", ".join(repr(word[:30]) for word, _ in words.most_common(5))
+
+
+def dropped_words(hf_tokenizer, texts):
+    """(Counter of the words of texts that lose characters, number of all words), for a tokenizer that drops characters.
+
+    A BPE model without a token for unknown words drops the characters, or bytes, that its vocabulary lacks. Of other
+    models it is (empty Counter, 0).
+    """
+    tokenizer, dropped, n = text_tokenizer(hf_tokenizer), Counter(), 0
+    model = tokenizer.model
+    if not isinstance(model, models.BPE) or model.unk_token is not None:
+        return dropped, n
+    for text in texts:
+        text = " ".join(text.split())  # line breaks are not tokenized
+        text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+        words = [(text, (0, len(text)))]
+        if tokenizer.pre_tokenizer is not None:
+            words = tokenizer.pre_tokenizer.pre_tokenize_str(text)
+        lengths = [sum(end - start for start, end in (token.offsets for token in model.tokenize(word)))
+                   for word, _ in words]  # in bytes, of what is kept
+        n += len(words)
+        dropped.update(text[start:end].strip() for (word, (start, end)), kept in zip(words, lengths)
+                       if kept < len(word.encode()))
+    return dropped, n

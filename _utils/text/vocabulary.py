@@ -104,9 +104,9 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
         part = os.path.join(vocab, "discriminator")
         tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, _ADVICE)
     is_bpe = isinstance(tokenizer.backend_tokenizer.model, models.BPE)
-    not_needed = ["unk_token"] if is_bpe else []  # a vocabulary of bytes knows all words
+    not_needed = {"unk_token": None} if is_bpe else {}  # a vocabulary of bytes knows all words
     advice = "add the tokens, or name their roles in a tokenizer_config.json beside it"
-    check_special_tokens({*tokenizer.special_tokens_map, *not_needed}, vocab, advice)
+    check_special_tokens(not_needed | tokenizer.special_tokens_map, vocab, advice)
     if (largest := max(tokenizer.get_vocab().values())) >= len(tokenizer):
         raise UserError(f"The vocabulary {vocab} has {len(tokenizer):,} tokens, but ids up to {largest:,}. Number its "
                         "tokens from 0 without gaps.")

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 from tiny_pretraining import metrics, run, save_fresh
-from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
-from tokenizers import Tokenizer, models, processors
+from tokenizer_kinds import KINDS, MARKERS, ROBERTA, TEXT, save_folder, sentences, train
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
 import finetune
@@ -16,7 +16,8 @@ from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
-from _utils.text import frames_of, load_tokenizer
+from _utils.text import frames_of, load_documents, load_tokenizer
+from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
@@ -110,6 +111,43 @@ def test_pretraining_with_the_names_of_roberta(workplace):
     assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
     learn = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=2", vocab=None)
     assert learn.model.pad_token_id == learn.model.discriminator.config.pad_token_id == 1
+
+
+@pytest.mark.parametrize("role", ["pad_token", "mask_token"])
+@pytest.mark.parametrize("other", ["unk_token", "sep_token"])
+def test_padding_and_mask_must_not_have_another_role(tmp_path, role, other):
+    """As after tokenizer.pad_token = tokenizer.sep_token, with which attention would skip every [SEP]."""
+    path = tmp_path / "tokenizer.json"
+    train("WordPiece without template").save(str(path))
+    roles = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
+             "mask_token": "[MASK]"}
+    path.with_name("tokenizer_config.json").write_text(json.dumps(roles))
+    assert load_tokenizer(str(path)).mask_token_id == 4
+    path.with_name("tokenizer_config.json").write_text(json.dumps(roles | {role: roles[other]}))
+    with pytest.raises(UserError, match=role):
+        load_tokenizer(str(path))
+
+
+@pytest.mark.parametrize("pre_tokenizer", [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel()])
+def test_characters_that_a_tokenizer_would_drop_are_reported(tmp_path, capsys, pre_tokenizer):
+    """BPE models drop what their vocabulary lacks, if they have no token for it or were trained without all bytes."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=ROBERTA, show_progress=False)
+    tokenizer.train_from_iterator(sentences(), trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    hf_tokenizer, path = load_tokenizer(str(tmp_path)), tmp_path / "text.txt"
+
+    def prepare(lines):
+        path.write_text("\n".join(lines))
+        prepare_examples(load_documents(str(path), tmp_path), hf_tokenizer, 32, 0, tmp_path)
+        return capsys.readouterr().out
+
+    assert "Warning" not in prepare(sentences())
+    assert "лиса" in prepare([f"{line} лиса" for line in sentences()])
+    for foreign in ("быстрая лиса", "the лиса of быстрая text"):
+        with pytest.raises(UserError, match="vocabulary.*лиса"):
+            prepare([foreign] * 100)
 
 
 CLS, SEP = ("[CLS]", 2), ("[SEP]", 3)

@@ -4,6 +4,7 @@
 prepared file has a hash of the content that it was made from, so it is never out of date. Hashes of files and commits
 of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
+import codecs
 import itertools
 import os
 from collections.abc import Callable
@@ -76,7 +77,8 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
         return _of_hub(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
     if source in EMBEDDED:
         return _own_files(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
-    return _own_files(source, source, cache_dir, encoding, documents)
+    is_utf8 = codecs.lookup(encoding).name == "utf-8"  # which has many names, such as UTF8
+    return _own_files(source, source, cache_dir, "utf-8" if is_utf8 else encoding, documents)
 
 
 def _of_hub(source, text, revision, stream, cache_dir):

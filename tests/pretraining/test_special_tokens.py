@@ -6,7 +6,7 @@ import pytest
 from tiny_pretraining import metrics, run, save_fresh
 from tokenizer_kinds import KINDS, MARKERS, ROBERTA, TEXT, save_folder, sentences, train
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import finetune
 from _utils.commands.export_hf import export_hf
@@ -16,7 +16,7 @@ from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
-from _utils.text import frames_of, load_documents, load_tokenizer
+from _utils.text import frames_of, load_documents, load_tokenizer, never_masked
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 
@@ -126,6 +126,14 @@ def test_padding_and_mask_must_not_have_another_role(tmp_path, role, other):
     path.with_name("tokenizer_config.json").write_text(json.dumps(roles | {role: roles[other]}))
     with pytest.raises(UserError, match=role):
         load_tokenizer(str(path))
+
+
+def test_the_token_for_unknown_words_is_never_masked_if_it_also_separates_texts(tmp_path):
+    train("bytes without template").save(str(tmp_path / "tokenizer.json"))
+    roles = dict(pad_token="<pad>", cls_token="<s>", sep_token="</s>", mask_token="<mask>")
+    ids = [{*never_masked(PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), unk_token=unknown,
+                                                  **roles), "official")} for unknown in ("<unk>", "</s>")]
+    assert ids == [{0, 1, 2, 4}] * 2
 
 
 @pytest.mark.parametrize("pre_tokenizer", [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel()])

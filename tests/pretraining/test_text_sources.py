@@ -62,12 +62,12 @@ def texts_of(tmp_path):
 
 
 def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
-    """Suffixes may have capitals."""
+    """Suffixes may have capitals, and UTF-8 other names."""
     for name, content in FILES.items():
         for suffix, compress in COMPRESSION.items():
             write(tmp_path / "library" / (name + suffix), compress(content.encode()))
             write(tmp_path / "capitals" / (name + suffix).upper(), compress(content.encode()))
-    assert texts_of("library") == texts_of("capitals") == DOCUMENTS * len(FILES) * len(COMPRESSION)
+    assert texts_of("library") == texts_of("capitals", encoding="UTF8") == DOCUMENTS * len(FILES) * len(COMPRESSION)
 
 
 LIBRARY = {

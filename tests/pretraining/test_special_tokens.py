@@ -16,6 +16,7 @@ from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
+from _utils.tasks.rows import EncodedRows, text_notices
 from _utils.text import frames_of, load_documents, load_tokenizer, never_masked
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
@@ -153,6 +154,8 @@ def test_characters_that_a_tokenizer_would_drop_are_reported(tmp_path, capsys, p
 
     assert "Warning" not in prepare(sentences())
     assert "лиса" in prepare([f"{line} лиса" for line in sentences()])
+    encoded_rows = EncodedRows(finetune.tokenize_in_windows([["the лиса"]], 64, False, None, hf_tokenizer), [0])
+    assert "лиса" in "".join(text_notices(encoded_rows, 64, hf_tokenizer, ["the лиса"], advice=""))  # in finetuning
     for foreign in ("быстрая лиса", "the лиса of быстрая text"):
         with pytest.raises(UserError, match="vocabulary.*лиса"):
             prepare([foreign] * 100)

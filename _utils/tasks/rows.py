@@ -149,8 +149,8 @@ def text_notices(rows, max_length, hf_tokenizer, texts, advice):
                f"{unknown_words(hf_tokenizer, texts[:1000])}. Choose a model for their language.")
     dropped, n_words = dropped_words(hf_tokenizer, texts[:1000])
     if dropped.total() > MANY_UNKNOWN * n_words:
-        yield (f"warning: {dropped.total() / n_words:.0%} of the words of the texts lose characters that are not in the "
-               f"model's vocabulary, such as {most_frequent(dropped)}. Choose a model for their language.")
+        yield (f"warning: {dropped.total() / n_words:.0%} of the words of the texts lose characters that are not in "
+               f"the model's vocabulary, such as {most_frequent(dropped)}. Choose a model for their language.")
     if counts := special_tokens_in(hf_tokenizer, texts):
         [(most_common, _)] = counts.most_common(1)
         yield (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "

@@ -195,6 +195,7 @@ def dropped_words(hf_tokenizer, texts):
     model = tokenizer.model
     if not isinstance(model, models.BPE) or model.unk_token is not None:
         return dropped, n
+    added = {token.content for token in hf_tokenizer.added_tokens_decoder.values()}
     for text in texts:
         text = " ".join(text.split())  # line breaks are not tokenized
         text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
@@ -204,6 +205,7 @@ def dropped_words(hf_tokenizer, texts):
         lengths = [sum(end - start for start, end in (token.offsets for token in model.tokenize(word)))
                    for word, _ in words]  # in bytes, of what is kept
         n += len(words)
-        dropped.update(text[start:end].strip() for (word, (start, end)), kept in zip(words, lengths)
-                       if kept < len(word.encode()))
+        lossy = [text[start:end].strip() for (word, (start, end)), kept in zip(words, lengths)
+                 if kept < len(word.encode())]
+        dropped.update(word for word in lossy if word not in added)
     return dropped, n

@@ -141,10 +141,10 @@ def _add_template(hf_tokenizer):
 
 def never_masked(hf_tokenizer, masking):
     """The ids of the special tokens that are never masked. masking: as the configuration key."""
-    others = [token for role, token in hf_tokenizer.special_tokens_map.items() if role != "unk_token"]
-    may_be_masked = [hf_tokenizer.unk_token] if MASKINGS[masking] and hf_tokenizer.unk_token not in others else []
-    return [i for token, i in zip(hf_tokenizer.all_special_tokens, hf_tokenizer.all_special_ids)
-            if token not in may_be_masked]
+    other_roles = [getattr(hf_tokenizer, f"{role}_id", None) for role in ROLES if role != "unk_token"]
+    unknown = hf_tokenizer.unk_token_id
+    may_be_masked = MASKINGS[masking] and unknown not in other_roles
+    return [i for i in hf_tokenizer.all_special_ids if i != unknown or not may_be_masked]
 
 
 @lru_cache(16)

@@ -237,7 +237,8 @@ def _check(config, objective):
         raise UserError("fast=False trains the plain ELECTRAModel, whose shapes change from batch to batch, so it "
                         "cannot be compiled. Remove compile=True.")
     for key in conflicting_keys(config, objective):
-        raise UserError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
+        selecting, value = objective.selected_by
+        raise UserError(f"{key}={config[key]!r} is not used with {selecting}={value!r}. Leave it out.")
     for key in config.overridden.intersection(UNUSED_KEYS.get(config.schedule, ())):
         raise UserError(f"{key}={config[key]!r} is not used with schedule={config.schedule!r}. Leave it out.")
     if config.optimizer == "lamb" and "adam_bias_correction" in config.overridden:

@@ -109,6 +109,7 @@ class UniformGeneratorKeys(ObjectiveKeys):
 
 class NewGeneratorKeys(ObjectiveKeys):
     selected_by = "new_generator", True
+    unused = "disc_weight", "disc_smooth_label"  # the discriminator is not trained
     pair_lr_divisor = 1
     of_pair = ("generator", "discriminator")  # a new generator may have another size than the recipe's
 

@@ -45,7 +45,8 @@ def _missing_tokens(hf_tokenizer, path):
     if split := [token for token, parts in words.items() if len(parts) > 1]:
         print(f"Skipping {len(split):,} of {len(words):,} new tokens of {path}, because the tokenizer splits them "
               f"before it looks up tokens: {', '.join(split[:5])}")
-    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join([*missing[:5], '...'])}")
+    shown = missing[:5] + ["..."] * (len(missing) > 5)
+    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary: {', '.join(shown)}")
     return missing
 
 

@@ -177,8 +177,11 @@ CONTRADICTIONS = {
     "objective=electric gen_smooth_label=True": "gen_smooth_label=True objective='electric'",
     "objective=electric temperature=2": "temperature=2.0 objective='electric'",
     "objective=electric disallow_correct=True": "disallow_correct=True objective='electric'",
-    "two_tower_generator=True electra_mask_style=False": "electra_mask_style=False objective='two_tower_generator'",
-    "uniform_generator=True gen_weight=2": "gen_weight=2.0 objective='uniform_generator'",
+    "two_tower_generator=True electra_mask_style=False": "electra_mask_style=False two_tower_generator=True",
+    "uniform_generator=True gen_weight=2": "gen_weight=2.0 uniform_generator=True",
+    "tying=disentangled fast=False": "fast=False tying='disentangled'",
+    "initial_weights=google/electra-small-discriminator new_generator=True disc_weight=2":
+        "disc_weight=2.0 new_generator=True",
     "objective=electric uniform_generator=True": "objective='electric' uniform_generator",
     "generator={'model_type':'bert'} generator_hidden_size=.5": "generator_hidden_size generator=",
     "quickstart=True generator_hidden_size=.5": "generator_hidden_size=0.5 tying='all'",

@@ -15,7 +15,7 @@ from _utils.files import content_key
 from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
-from _utils.text.processors import MAX_FILES, ELECTRADataProcessor
+from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
 from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, most_frequent, text_tokenizer, unknown_words
 
@@ -130,8 +130,8 @@ def _build_parts(parts, path, build):
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     """Check the beginning of a corpus before all of it is processed.
 
-    Warns if examples drop much of the text, if many tokens are not in the vocabulary, and, with warn_of_marks, if the
-    tokenizer drops accents or case that matter.
+    Warns if cleaning or examples drop much of the text, if many tokens are not in the vocabulary, and, with
+    warn_of_marks, if the tokenizer drops accents or case that matter.
     Raises UserError if there is no text, if nearly all of it would be dropped because of long lines, or if it does not
     fit the vocabulary.
     """
@@ -151,6 +151,9 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     if not n_tokens:
         raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. Check "
                         "the files and their encoding, or set clean=False, which keeps lines under 80 characters.")
+    if (share := processor.short_share(text for text, _ in processor.rows(0))) > .3:
+        _warn(f"{name}: cleaning drops the lines under {SHORT} characters, {share:.0%} of the text. Set clean=False to "
+              "keep them.")
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
     if unknown > MANY_UNKNOWN:
         words = unknown_words(hf_tokenizer, texts)

@@ -21,6 +21,7 @@ from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
 
 MAX_FILES = 256        # files that the examples of a corpus are divided into; a killed run keeps the finished ones
+SHORT = 80             # characters of a line; cleaning drops lines with fewer (D5)
 _WRITTEN_AT_ONCE = 10_000  # examples
 
 
@@ -98,10 +99,16 @@ class ELECTRADataProcessor:
         if self.drop_parentheses:
             text = text.replace("()", "")
         lines = (line.strip() for line in text.split(self.lines_delimiter))
-        lines = [line for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
+        lines = [line for line in lines if line and not (self.apply_cleaning and len(line) < SHORT)]
         if self.long_lines == "truncate":
             return [line[:LONG] for line in lines]
         return [line[i:i + LONG] for line in lines for i in range(0, len(line), LONG)]
+
+    def short_share(self, texts):
+        """Share of the characters of some texts that cleaning drops with lines under SHORT; 0 without cleaning."""
+        lengths = [len(line.strip()) for text in texts for line in text.split(self.lines_delimiter)]
+        short = sum(length for length in lengths if length < SHORT)
+        return short / max(1, sum(lengths)) if self.apply_cleaning else 0
 
     def build(self, lines, rng):
         """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document.

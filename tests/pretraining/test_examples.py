@@ -52,6 +52,15 @@ def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tok
         assert ("[UNK]" in text) == has_parentheses  # which the vocabulary lacks
 
 
+@pytest.mark.parametrize("line, is_reported", [("she sings a song", True), ("she sings a song " * 9, False)])
+def test_cleaning_that_drops_much_of_the_text_is_reported(tmp_path, small_tokenizer, capsys, line, is_reported):
+    texts = [("the generator replaces words " * 4 + "\n") + (line + "\n") * 9] * 9
+    dataset = datasets.Dataset.from_dict({"text": texts})
+    for clean, expected in ((True, is_reported), (False, False)):
+        prepare_examples(Corpus("mine", lambda: "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path, clean)
+        assert ("clean=False" in capsys.readouterr().out) == expected
+
+
 @pytest.mark.parametrize("name, long_lines, is_kept", [
     ("mine.txt", None, True), ("mine.txt", "truncate", False), ("wikipedia", "keep", True),
     *((name, None, True) for name in ("prose", "someone/web:crawl")),

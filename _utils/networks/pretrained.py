@@ -49,6 +49,15 @@ _ADVICE = {"generator": " For a discriminator alone, pretrain.py trains a genera
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
+def usable_length(network, hf_tokenizer, run):
+    """Tokens of the longest text all of whose positions were trained; of a network that pretrain.py did not train,
+    that its tokenizer allows. run: configuration of pretrain.py, with max_length if it trained the network.
+    """
+    if run.get("max_length"):
+        return trained_length(network, run)
+    return min(max_positions(network), hf_tokenizer.model_max_length)
+
+
 class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
@@ -65,11 +74,8 @@ class Pretrained(NamedTuple):
 
     @property
     def length(self):
-        """Tokens of the longest text all of whose positions were trained; of other origin, that its tokenizer allows.
-        """
-        if self.run:
-            return trained_length(self.model, self.run)
-        return min(max_positions(self.model), self.hf_tokenizer.model_max_length)
+        """`usable_length` of the model."""
+        return usable_length(self.model, self.hf_tokenizer, self.run)
 
     def encoder(self):
         """A copy of the encoder, for one run."""

@@ -13,7 +13,7 @@ from fastcore.basics import chunked
 
 from _utils.errors import UserError
 from _utils.networks import GatheredPositions, load_with_head, replaced_logits
-from _utils.networks.build import max_positions
+from _utils.networks.pretrained import usable_length
 from _utils.objectives.kinds import check_fills_masks, objective_of
 from _utils.progress import Progress
 from _utils.text.special_tokens import template_of, text_tokenizer
@@ -46,9 +46,7 @@ class TextScorer:
         self.meaning = BY_MASKING if is_generator else objective_of(self.loaded.run).minus_logit
         self.tokenizer = text_tokenizer(self.loaded.hf_tokenizer)
         self.template = template_of(self.tokenizer)
-        # Positions beyond the length of the training have random embeddings. Folders have it in their tokenizer.
-        length = self.loaded.run.get("max_length") or self.loaded.hf_tokenizer.model_max_length
-        self.max_length = min(max_positions(self.loaded.network), length)
+        self.max_length = usable_length(self.loaded.network, self.loaded.hf_tokenizer, self.loaded.run)
 
     def score(self, texts):
         """[TextScore of each] of a list of texts. One that is longer than the network's inputs is divided into parts of

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
-from _utils.names import EMBEDDED, announce_hub, check_text, find_checkpoint, hub_text, is_vocab_file, without_parts
+from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
 from _utils.objectives.keys import conflicting_keys, default_name, is_chosen, selected
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
@@ -268,7 +268,7 @@ def _check_texts(config):
     if unknown := [name for name in config.revisions if name not in on_hub]:
         raise UserError(f"Invalid value for revisions: {unknown[0]!r} is not a corpus of the hub in datas "
                         f"({', '.join(on_hub) or 'none'}).")
-    if all(source in EMBEDDED or hub_text(source) for source in config.datas):
+    if not any(map(is_path, config.datas)):
         for key in config.overridden.intersection(("documents", "encoding")):
             raise UserError(f"{key}={config[key]!r} is for text files, and datas has no path of any. Leave it out.")
     if config.stream and not on_hub:

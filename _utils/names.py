@@ -63,6 +63,11 @@ def hub_text(source):
     return HUB_CORPORA.get(name, HubText(name))._replace(**{part: value for part, value in given if value})
 
 
+def is_path(source):
+    """Whether an entry of `datas` is a path, instead of the name of a corpus or a hub id."""
+    return source not in EMBEDDED and not hub_text(source)
+
+
 def check_text(source):
     """UserError for an entry of `datas` that is a path at which there is nothing. Globs are not looked up.
 
@@ -71,7 +76,7 @@ def check_text(source):
     exists = os.path.exists(source)
     if exists and source in (*EMBEDDED, *HUB_CORPORA):
         print(f"Notice: datas={source} is the corpus of that name. For the path of that name, write ./{source}.")
-    elif not exists and source not in EMBEDDED and not hub_text(source) and not glob.has_magic(source):
+    elif not exists and is_path(source) and not glob.has_magic(source):
         raise no_text_error(source)
 
 

@@ -199,7 +199,7 @@ def classifier(checkpoint, config, task, path):
     with as_user_error(f"Cannot export {str(path)!r} ({{error}}). {_ADVICE}", ValueError):
         network = task.head.transformers_class.from_config(config, trust_remote_code=False)
     for parameter in network.parameters():
-        parameter.data.fill_(math.nan)  # to tell layers without trained weights
+        parameter.data.fill_(math.nan)  # marks those that get no trained weights below
     encoder = with_prefix(checkpoint["model"], "base_model.")
     network.base_model.pooler = None  # of the first token; only some families' classes have one
     encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}

@@ -17,7 +17,7 @@ from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
-from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, most_frequent, text_tokenizer, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -136,12 +136,10 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     fit the vocabulary.
     """
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
-    dropped, n_words = dropped_words(hf_tokenizer, texts)
-    if dropped.total() > MANY_UNKNOWN * n_words:
-        share = dropped.total() / n_words
-        _warn(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as "
-              f"{most_frequent(dropped)}. Choose a vocabulary for its language, or train one with vocab=30522.",
-              is_fatal=share > .3)
+    share, words = dropped_words(hf_tokenizer, texts)
+    if share > MANY_UNKNOWN:
+        _warn(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as {words}. "
+              "Choose a vocabulary for its language, or train one with vocab=30522.", is_fatal=share > .3)
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)
@@ -150,7 +148,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
             break
     if not n_tokens:
         raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. Check "
-                        "the files and their encoding, or set clean=False, which keeps lines under 80 characters.")
+                        "the files and their encoding, or set clean=False, which keeps lines under "
+                        f"{SHORT} characters.")
     if (share := processor.short_share(text for text, _ in processor.rows(0))) > .3:
         _warn(f"{name}: cleaning drops the lines under {SHORT} characters, {share:.0%} of the text. Set clean=False to "
               "keep them.")

@@ -106,9 +106,10 @@ class ELECTRADataProcessor:
 
     def short_share(self, texts):
         """Share of the characters of some texts that cleaning drops with lines under SHORT; 0 without cleaning."""
+        if not self.apply_cleaning:
+            return 0
         lengths = [len(line.strip()) for text in texts for line in text.split(self.lines_delimiter)]
-        short = sum(length for length in lengths if length < SHORT)
-        return short / max(1, sum(lengths)) if self.apply_cleaning else 0
+        return sum(length for length in lengths if length < SHORT) / max(1, sum(lengths))
 
     def build(self, lines, rng):
         """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document.

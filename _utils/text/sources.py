@@ -19,7 +19,7 @@ from fastcore.basics import chunked
 
 from _utils.errors import UserError
 from _utils.files import content_key, file_chunks, recorded
-from _utils.names import EMBEDDED, hub_text, without_parts
+from _utils.names import EMBEDDED, hub_text, is_path, without_parts
 from _utils.progress import Progress
 from _utils.text.hub_texts import check_hub_text, commit_of, download
 from _utils.text.prepared_files import prepared
@@ -129,7 +129,7 @@ def _own_files(name, path, cache_dir, encoding, documents):
 
 def real_files(source):
     """The real paths of the files of an entry of `datas`; the entry itself if it is a name, or has no files."""
-    if source in EMBEDDED or hub_text(source):
+    if not is_path(source):
         return {source}
     with suppress(UserError):
         return {*map(os.path.realpath, find_files(source))}

@@ -141,6 +141,7 @@ def _add_template(hf_tokenizer):
 
 def never_masked(hf_tokenizer, masking):
     """The ids of the special tokens that are never masked. masking: as the configuration key."""
+    # A byte-level tokenizer knows all words, so its token for unknown ones may also be its separator.
     other_roles = [getattr(hf_tokenizer, f"{role}_id", None) for role in ROLES if role != "unk_token"]
     unknown = hf_tokenizer.unk_token_id
     may_be_masked = MASKINGS[masking] and unknown not in other_roles
@@ -177,35 +178,40 @@ def unknown_words(hf_tokenizer, texts):
     for text, encoding in zip(texts, encodings):
         places = [place for i, place in zip(encoding.ids, encoding.offsets) if i == hf_tokenizer.unk_token_id]
         counts.update(text[start:end] for start, end in places)
-    return most_frequent(counts)
+    return _most_frequent(counts)
 
 
-def most_frequent(words):
+def _most_frequent(words):
     """The five most frequent words of a Counter, quoted, in a string."""
     return ", ".join(repr(word[:30]) for word, _ in words.most_common(5))
 
 
 def dropped_words(hf_tokenizer, texts):
-    """(Counter of the words of texts that lose characters, number of all words), for a tokenizer that drops characters.
+    """(share of the words of texts that lose characters, the most frequent of them in a string), for a tokenizer that
+    drops characters.
 
     A BPE model without a token for unknown words drops the characters, or bytes, that its vocabulary lacks. Of other
-    models it is (empty Counter, 0).
+    models it is (0, "").
     """
-    tokenizer, dropped, n = text_tokenizer(hf_tokenizer), Counter(), 0
-    model = tokenizer.model
-    if not isinstance(model, models.BPE) or model.unk_token is not None:
-        return dropped, n
-    added = {token.content for token in hf_tokenizer.added_tokens_decoder.values()}
+    tokenizer = text_tokenizer(hf_tokenizer)
+    if not isinstance(tokenizer.model, models.BPE) or tokenizer.model.unk_token is not None:
+        return 0, ""
+    added = {token.content for token in hf_tokenizer.added_tokens_decoder.values()}  # which the model does not see
+    dropped, n_words = Counter(), 0
     for text in texts:
         text = " ".join(text.split())  # line breaks are not tokenized
         text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
         words = [(text, (0, len(text)))]
         if tokenizer.pre_tokenizer is not None:
             words = tokenizer.pre_tokenizer.pre_tokenize_str(text)
-        lengths = [sum(end - start for start, end in (token.offsets for token in model.tokenize(word)))
-                   for word, _ in words]  # in bytes, of what is kept
-        n += len(words)
-        lossy = [text[start:end].strip() for (word, (start, end)), kept in zip(words, lengths)
-                 if kept < len(word.encode())]
-        dropped.update(word for word in lossy if word not in added)
-    return dropped, n
+        n_words += len(words)
+        dropped.update(text[start:end].strip() for word, (start, end) in words if _is_lossy(tokenizer.model, word))
+    for token in added:
+        del dropped[token]
+    return dropped.total() / max(1, n_words), _most_frequent(dropped)
+
+
+def _is_lossy(model, word):
+    """Whether a BPE model drops a part of a word."""
+    offsets = (token.offsets for token in model.tokenize(word))  # in bytes
+    return sum(end - start for start, end in offsets) < len(word.encode())

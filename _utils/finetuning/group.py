@@ -27,6 +27,7 @@ from _utils.finetuning.preparation import (
     report_run,
     seeds_of,
     settings_of,
+    unused_keys,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_path, with_baseline
@@ -135,7 +136,8 @@ class Group:
     def choose_settings(self, hyperparameters):
         """Determine {task: settings}, MNLI first if others start from it.
 
-        UserError for a task without its training or dev table; notices about models that cannot be exported.
+        UserError for a task without its training or dev table; notices about keys that do not apply, and about models
+        that cannot be exported.
         """
         names, family = names_of(self.c.tasks), self.pretrained.model.config.model_type
         if self.c.start_from_mnli:
@@ -149,6 +151,7 @@ class Group:
             values = hyperparameters(task, self.c, len(splits["train"]))
             self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
             check_first_token(task, self.settings[name], self.pretrained)
+            notices += unused_keys(task, self.c)
             head = task.head.why_not_exported(self.settings[name], family)
             if head and task.as_data():  # GLUE's models are for the server
                 notices.append(f"export_hf cannot write {head}")

@@ -5,12 +5,13 @@ import sys
 import torch
 
 from _utils.errors import UserError
-from _utils.finetuning.config import check_windows, names_of
+from _utils.finetuning.config import FINETUNE_KEYS, check_windows, names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, run_path, task_of
 from _utils.networks.build import check_length, has_learned_positions
 from _utils.progress import counted
 from _utils.recipes import RECIPES
+from _utils.tasks.parts import Head
 from _utils.tasks.settings import Settings
 from _utils.tasks.tables import table_key
 from _utils.text.special_tokens import template_of, text_tokenizer
@@ -119,6 +120,12 @@ def check_first_token(task, settings, pretrained):
         raise UserError(f"The tokenizer of {pretrained.name!r} puts no special token, such as [CLS], before a text, so "
                         "the classifier would read its first word only. Set pooling=mean, or save the tokenizer of the "
                         "model's training in its folder.")
+
+
+def unused_keys(task, c):
+    """[A notice for each configured key of sentences and pairs that does not apply to a task]."""
+    values = {key: c[key] for key in Head.keys if key not in task.head.keys}
+    return [f"{key}={value} does not apply" for key, value in values.items() if value != FINETUNE_KEYS[key].default]
 
 
 def print_tables(tables, settings_by_task=None, are_official=True):

@@ -42,7 +42,11 @@ TABLE_5 = [
     (MINI, MLM),
 ]
 FIRST_SEEDS = (11081, 1, 2)  # of pretraining; their checkpoints during the training were finetuned, too
-SEEDS = {ELECTRA: FIRST_SEEDS, MLM: FIRST_SEEDS, OTHER_RATE: FIRST_SEEDS}  # in the order of docs/results.md
+SEEDS = {  # in the order of docs/results.md
+    ELECTRA: (*FIRST_SEEDS, 3, 4),
+    MLM: (*FIRST_SEEDS, 3, 4),
+    OTHER_RATE: FIRST_SEEDS,
+}
 PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary metric
 NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
 

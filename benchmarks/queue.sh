@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The long runs of docs/predictions.md, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
-# DATA: a folder with wikipedia/, books/ and glue/, beside golden/ with Google's curve.   OUT: where finished metrics and scores are copied.
+# The runs of docs/predictions.md that are left, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
+# DATA: a folder with wikipedia/, glue/ and blimp/.   OUT: where finished metrics and scores are copied.
+# Runs 1 and 2 are finished: benchmarks/google_curve.py and benchmarks/results/mini/run.sh have their commands.
 # Rerun the same command to resume: each run continues from its last checkpoint, and finished ones are skipped.
 set -euo pipefail
 data=$(realpath "$1")
@@ -34,25 +35,16 @@ finetune() {
     cp checkpoints/glue/scores.jsonl "$out/"
 }
 
-# 1. The curve beside Google's code: seeds 1 and 2 are complete
-for seed in 41 42 43 44 45 46 47 48 49 50 3; do
-    python -m benchmarks.google_curve curve="$data/../golden/official/curve" books="$data/books/books-0.txt.xz" seeds=$seed
-    cp benchmarks/results/google_curve/means.csv "$out/google_curve.csv"
-    keep google_curve_$seed
-done
-
-# 2. Seeds 3 and 4
-for seed in 3 4; do
-    pretrain electra_150m $seed
-    finetune electra_150m $seed 3e-4
-    pretrain mlm_150m $seed $mlm steps=45653 lr=2e-3
-    finetune mlm_150m $seed 1e-3
-done
-
 # 3. Google's counting with dense embeddings
 for seed in 11081 1 2; do
     pretrain mlm_dense $seed $mlm steps=60353 lr=2e-3
     finetune mlm_dense $seed 1e-3
+done
+
+# 6. Half the learning rate, seeds 3 and 4
+for seed in 3 4; do
+    pretrain check_mlm_lr1e-3 $seed $mlm steps=45653 lr=1e-3
+    finetune check_mlm_lr1e-3 $seed 1e-3
 done
 
 # 4. Electric with the operations of ELECTRA's 37,000 steps (benchmarks/flops.py: steps_of_equal_compute), STS-B, and the

@@ -39,7 +39,7 @@ c = MyConfig({
     "vocab": "google/electra-small-discriminator",  # a hub tokenizer, a vocab.txt, or the size of one to train
     "masking": "bernoulli",  # each token independently (D1); 'official': a fixed number of positions (F7-F12)
     "electra_mask_style": None,  # True: 85% [MASK], 15% unchanged; False: BERT's; None: the recipe's, True
-    "sampling": "fp32_gumbel",  # as in Google's code; 'fp16_gumbel', 'multinomial', 'inverse_cdf'
+    "sampling": "fp32_gumbel",  # as in Google's code; 'fp16_gumbel', 'multinomial'
     "gen_smooth_label": False,  # label smoothing of the generator's loss: a number, or True for .1
     "disc_smooth_label": False,  # the same of the discriminator's loss (D17)
     "initial_weights": "huggingface",  # 'official': Google's (F30); or trained networks to continue from
@@ -47,7 +47,6 @@ c = MyConfig({
     "schedule": None,  # 'original_linear', 'separate_linear', 'one_cycle' ...; None: the recipe's
     "steps": None,  # None: the recipe's
     "precision": None,  # 'bf16', 'fp16', 'fp32'; None: the best that the device supports
-    "fast": True,  # False: train ELECTRAModel below as you edited it, not its faster equal
     "compile": False,  # True: torch.compile and CUDA graphs, 5 times as fast on a GPU
     "num_workers": 3,  # processes that load batches
     "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline store), 'wandb' or None
@@ -72,10 +71,8 @@ from fastai.callback.core import Callback
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from _utils.networks import (
-    SAMPLERS, adjusted, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
-    shared_modules)
-from _utils.networks.compare import check_drop_in
-from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
+    SAMPLERS, Slots, argmax, fill_slots, fit_to_device, gumbel_like, initialize_officially, inputs_of, logits_at,
+    masked_slots, replaced_logits, share_parameters, shared_modules)
 from _utils.objectives.base import smoothing
 from _utils.objectives.kinds import objective_of
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
@@ -260,12 +257,11 @@ def build_masking(c, hf_tokenizer):
 # %% [markdown]
 # ## 4. Model and loss
 #
-# ### Generator and sampling
+# ### Sampling
 #
 # The generator is a small masked language model. The discriminator does not see its most likely token but a *sample*
 # from its output distribution, drawn with the Gumbel-max trick: the argmax of logits plus Gumbel noise is distributed
-# as their softmax (F15). No gradient flows back through the sampling (F18). `SAMPLERS` has the other values of the key
-# `sampling`.
+# as their softmax (F15). No gradient flows back through the sampling (F18).
 
 # %%
 def sample(
@@ -273,14 +269,15 @@ def sample(
 ) -> Tensor:
     """Sample one token id per row from softmax(logits / temperature) (pretrain_helpers.py:sample_from_softmax).
 
-    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel', 'multinomial' or 'inverse_cdf'.
+    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', or one of SAMPLERS: 'fp16_gumbel', 'multinomial'.
     disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
-    logits = adjusted(logits, temperature, disallowed)
+    logits = logits.float() / temperature
+    if disallowed is not None:  # 1000 less, as in Google's code
+        logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling != "fp32_gumbel":
         return SAMPLERS[sampling](logits)
-    uniform = torch.rand_like(logits)
-    return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # both 1e-9 as in Google's code
+    return argmax(logits + gumbel_like(logits))
 
 
 # %% [markdown]
@@ -311,43 +308,25 @@ def tie(generator, discriminator=None, tying="embeddings"):
 # Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's,
 # or a token classifier with two labels.
 #
-# With official masking, a position that was drawn twice is predicted and sampled twice. If its samples differ, Google's
-# code puts in neither, but the token whose id is the floor of the mean of their ids (F12, F19), and so does `put_in`.
-
-# %%
-def at_masked(values, is_mlm_applied):
-    """The `values` (B, L, ...) at the masked positions, (M, ...); twice where a position was drawn twice.
-
-    is_mlm_applied: (B, L), bool, or how often each position was drawn.
-    """
-    times_drawn = is_mlm_applied.flatten().long()
-    return values.flatten(0, 1).repeat_interleave(times_drawn, dim=0)
-
-
-def put_in(sampled, originals, is_mlm_applied):
-    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; is_mlm_applied as in `at_masked`.
-
-    Several samples at one position become the floor of the mean of their ids (pretrain_helpers.py:scatter_update, F12).
-    """
-    number = torch.arange(originals.numel(), device=originals.device).view_as(originals)  # of each position
-    total = torch.zeros_like(originals).flatten().index_add(0, at_masked(number, is_mlm_applied), sampled)
-    mean = total.view_as(originals) // is_mlm_applied.long().clamp(min=1)
-    return torch.where(is_mlm_applied > 0, mean, originals)
-
+# The generator predicts the masked tokens only, and its output layer, which is as wide as the vocabulary, is computed for
+# them only, as in Google's code (D16). Each is a *slot*: its position in the batch, and a weight. On a GPU, where all
+# batches should have the same shapes, some slots are not used and have the weight 0; all others have the weight 1.
+#
+# With official masking, a position that was drawn twice has two slots, so it is predicted and sampled twice. If its samples
+# differ, Google's code puts in neither, but the token whose id is the floor of the mean of their ids (F12, F19), and so does
+# `fill_slots`.
 
 # %%
 class ELECTRAOutput(NamedTuple):
     """Output of ELECTRAModel."""
-    mlm_gen_logits: torch.Tensor  # (M, V): of the masked tokens, in the order of the batch
-    generated: torch.Tensor       # (B, L): input ids of the discriminator
-    disc_logits: torch.Tensor     # (B, L): positive for "replaced"
-    is_replaced: torch.Tensor     # (B, L), bool
-    attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
-    is_mlm_applied: torch.Tensor  # (B, L), bool, or how often each position was drawn
-
-    def at_masked(self, tokens):
-        """The `tokens` (B, L) at the masked positions, (M,)."""
-        return at_masked(tokens, self.is_mlm_applied)
+    mlm_gen_logits: Tensor        # (M, V): of the masked tokens, in the order of the batch
+    generated: Tensor | None      # (B, L): input ids of the discriminator; None, and the next two, without one
+    disc_logits: Tensor | None    # (B, L): positive for "replaced"
+    is_replaced: Tensor | None    # (B, L), bool
+    attention_mask: Tensor        # (B, L), bool: True for tokens, False for padding
+    is_mlm_applied: Tensor        # (B, L), bool, or how often each position was drawn
+    slots: Slots                  # the positions of the masked tokens, (M,), and their weights, (M,)
+    extra: object = None          # what the loss of another objective needs
 
 
 # %%
@@ -355,7 +334,8 @@ class ELECTRAModel(nn.Module):
     """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
 
     generator: any ...ForMaskedLM.
-    discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the same vocabulary.
+    discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the same vocabulary. None:
+    masked language modelling alone.
     sampling, temperature: as in `sample`.   disallow_correct: never sample the original token.
     tying: what the networks share, as in `tie`.
     """
@@ -363,7 +343,7 @@ class ELECTRAModel(nn.Module):
     def __init__(
         self,
         generator: PreTrainedModel,
-        discriminator: PreTrainedModel,
+        discriminator: PreTrainedModel | None,
         hf_tokenizer: PreTrainedTokenizerBase,
         sampling: str = "fp32_gumbel",
         temperature: float = 1.,
@@ -373,6 +353,7 @@ class ELECTRAModel(nn.Module):
         super().__init__()
         self.generator, self.discriminator, self.pad_token_id = generator, discriminator, hf_tokenizer.pad_token_id
         self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
+        self.n_slots = None  # as many as masked tokens; `fit_to_device` may fix their number
         tie(generator, discriminator, tying)
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
@@ -382,23 +363,29 @@ class ELECTRAModel(nn.Module):
         is_in_segment_b = (position >= sentA_lenths[:, None]) & attention_mask  # (B, L)
         token_type_ids = is_in_segment_b.long()  # [CLS] A [SEP] and padding have type 0 (F4)
 
+        slots = masked_slots(is_mlm_applied, self.n_slots)  # M of them
         gen_inputs = inputs_of(self.generator, masked_inputs, attention_mask, token_type_ids)
-        gen_logits = self.generator(**gen_inputs).logits  # (B, L, V)
-        mlm_gen_logits = at_masked(gen_logits, is_mlm_applied)  # (M, V)
+        mlm_gen_logits = logits_at(self.generator, gen_inputs, slots.positions)  # (M, V)
+        if self.discriminator is None:
+            return ELECTRAOutput(mlm_gen_logits, None, None, None, attention_mask, is_mlm_applied, slots)
 
         with torch.no_grad():
             # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions
             # (F14).
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
-            disallowed = at_masked(originals, is_mlm_applied) if self.disallow_correct else None  # (M,)
+            disallowed = originals.flatten()[slots.positions] if self.disallow_correct else None  # (M,)
             sampled = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
-            generated = put_in(sampled, originals, is_mlm_applied)  # (B, L)
+            generated = fill_slots(originals, slots, sampled)  # (B, L)
             # A sample that equals the original token counts as original (F17).
             is_replaced = generated != originals  # (B, L)
 
         disc_inputs = inputs_of(self.discriminator, generated, attention_mask, token_type_ids)
-        disc_logits = replaced_logits(self.discriminator(**disc_inputs))  # (B, L)
-        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied)
+        disc_logits = self.discriminate(disc_inputs, slots)  # (B, L)
+        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, slots)
+
+    def discriminate(self, disc_inputs, slots):
+        """The discriminator's logits of "replaced", (B, L), for its inputs by name; slots: the masked positions."""
+        return replaced_logits(self.discriminator(**disc_inputs))
 
     def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """(masked tokens, tokens) of a batch, () each: the denominators of the two losses."""
@@ -441,18 +428,18 @@ class ELECTRALoss(nn.Module):
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
         """The loss, (), of a batch or of a micro-batch.
 
-        pred: ELECTRAOutput, or a tuple of its fields.   targ_ids: original ids of the masked tokens, (B, L).
+        pred: ELECTRAOutput, or a tuple of its first six fields.   targ_ids: original ids of the masked tokens, (B, L).
         counts: (masked tokens, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its
         micro-batches then add up.
         return_losses: return (loss, ELECTRALosses) instead.
         """
         if type(pred) is tuple:
-            pred = ELECTRAOutput(*pred)
+            pred = ELECTRAOutput(*pred, slots=masked_slots(pred[-1]))
         n_masked, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
 
-        gen_logits, gen_labels = pred.mlm_gen_logits.float(), pred.at_masked(targ_ids)  # (M, V), (M,)
+        gen_logits, gen_labels = pred.mlm_gen_logits.float(), targ_ids.flatten()[pred.slots.positions]  # (M, V), (M,)
         gen_nll = F.cross_entropy(gen_logits, gen_labels, reduction="none", label_smoothing=self.gen_smooth)  # (M,)
-        gen_loss = gen_nll.sum() / (n_masked + 1e-6)  # 1e-6 as in Google's code
+        gen_loss = (gen_nll * pred.slots.weights).sum() / (n_masked + 1e-6)  # 1e-6 as in Google's code
 
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)  # (B, L)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")  # (B, L)
@@ -466,30 +453,20 @@ class ELECTRALoss(nn.Module):
 # ### From a configuration
 #
 # The networks come from a recipe with fresh weights, or from trained networks to continue from. ELECTRA-Small with a
-# vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27).
-#
-# What is shown here is what is trained, in less time: `FastELECTRA` (`_utils/networks/fast_electra.py`) has the losses,
-# gradients and samples of `ELECTRAModel`, but computes vocabulary logits at the masked positions only. `check_drop_in`
-# compares both before the first step of a run. If you edit `ELECTRAModel` or `sample`, set `fast=False`, which trains
-# them instead of `FastELECTRA`; edits of the masking, the loss, the optimizer and the training step are trained in any
-# case. The paper's other objectives have models and losses of their own (see the appendix).
+# vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27). The paper's other objectives derive
+# from the classes above and change what differs (see the appendix), so an edit of `sample` or `ELECTRAModel` is in all of
+# them.
 
 # %%
-def build_model(c, hf_tokenizer, fixed_slots=False, trained=None):
-    """The model of a configuration, for its objective: for ELECTRA FastELECTRA, or ELECTRAModel with fast=False.
+def build_model(c, hf_tokenizer, trained=None):
+    """The model of a configuration: ELECTRAModel, or one that its objective derives from it.
 
-    fixed_slots: fix the number of masked tokens that are computed, so that all batches have the same shapes and no
-    number is read from the device; for GPUs.
     trained: networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05), or
     Google's.
     """
     objective = objective_of(c)
     networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
-    _, of_example = MASKING_FUNCTIONS[c.masking]
-    n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, max_slots=of_example) if fixed_slots else None
-    model = objective.make_model(c, networks, hf_tokenizer, ELECTRAModel, n_slots)
-    if fixed_slots:
-        prepare_for_gpu(model, networks)
+    model = objective.make_model(c, networks, hf_tokenizer, ELECTRAModel)
     if trained is None and c.initial_weights == "official":
         initialize_officially(model, RECIPES[c.size].initializer_range)
     return model
@@ -622,10 +599,8 @@ def build_learner(c, hf_tokenizer, dls, trained, processes):
     dls: on the device.   trained: trained networks to continue from, or None for fresh weights.
     """
     set_seed(c.seed)
-    is_eager_on_cpu = dls.device.type == "cpu" and not c.compile
-    model = build_model(c, hf_tokenizer, fixed_slots=not is_eager_on_cpu, trained=trained).to(dls.device)
-    if is_eager_on_cpu:
-        make_dropout_cheap(model)
+    _, most_in_example = MASKING_FUNCTIONS[c.masking]
+    model = fit_to_device(build_model(c, hf_tokenizer, trained), c, dls.device, most_in_example)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
     if trained is not None:
         restore_moments(optimizer, model, c.initial_weights)
@@ -647,14 +622,12 @@ def pretrain(c: MyConfig, processes: Processes | None = None) -> PretrainingLear
     Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/
     the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
     processes: that train together; None: those that a launcher started.
-    Raises UserError before any long work if the configuration, the files or the hardware do not allow the run, or if
-    FastELECTRA is not equal to ELECTRAModel.
+    Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     with pretraining_run(c, pretrain, processes) as run:
         hf_tokenizer, dls = load_data(run.c, run.processes)
         c = run.start(hf_tokenizer, dls)
         learn = build_learner(c, hf_tokenizer, dls, run.networks, run.processes)
-        check_drop_in(learn.model, learn.loss_func, learn.masking, dls.train.batch_of_step(0))
         with run.training(learn):
             learn.fit(1)
     return learn

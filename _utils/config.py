@@ -233,9 +233,6 @@ def _check(config, objective):
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
     if (config.micro_batch or 0) > config.bs:
         raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
-    if config.compile and not config.fast:
-        raise UserError("fast=False trains the plain ELECTRAModel, whose shapes change from batch to batch, so it "
-                        "cannot be compiled. Remove compile=True.")
     for key in conflicting_keys(config, objective):
         selecting, value = objective.selected_by
         raise UserError(f"{key}={config[key]!r} is not used with {selecting}={value!r}. Leave it out.")

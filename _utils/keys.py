@@ -184,10 +184,9 @@ PRETRAIN_KEYS = {
     "electra_mask_style": Key(Literal[True, False, "always", None], None, (
         "Replacement of the chosen tokens. True: 85% [MASK], 15% unchanged. False: BERT's 80% [MASK], 10% random, "
         "10% unchanged. 'always': 100% [MASK] (lmtuners). None: the recipe's; for ELECTRA True.")),
-    "sampling": Key(Literal["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"], "fp32_gumbel", (
+    "sampling": Key(Literal["fp32_gumbel", "fp16_gumbel", "multinomial"], "fp32_gumbel", (
         "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws "
-        "rare tokens too seldom), 'multinomial', or 'inverse_cdf', which draws one random number per masked token "
-        "instead of one per logit.")),
+        "rare tokens too seldom), or 'multinomial'.")),
     "temperature": Key(Positive, 1., "Sampling temperature: the generator's logits are divided by it."),
     "disallow_correct": Key(bool, False, "True: the generator never samples the original token (F15)."),
     "generator": Key(_Network, None, (
@@ -272,10 +271,6 @@ PRETRAIN_KEYS = {
     "micro_batch": Key(Count | None, None, (
         "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the "
         "sizes, the device and, on a GPU, its free memory.")),
-    "fast": Key(bool, True, (
-        "True: train ELECTRA through a faster model with the losses and gradients of ELECTRAModel in Pretrain.ipynb; "
-        "before the first step, both are compared. False: train ELECTRAModel itself, as you edited it (not with "
-        "compile=True).")),
     "compile": Key(bool, False, (
         "True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with "
         "fp16). ELECTRA-Small is then 5 times as fast on an H200. The first compilation takes minutes; "

@@ -12,7 +12,13 @@ from _utils.networks.build import (
     share_parameters,
     shared_modules,
 )
-from _utils.networks.faster_layers import GatheredPositions, first_position_only, make_dropout_cheap, set_attention
+from _utils.networks.faster_layers import (
+    first_position_only,
+    fit_to_device,
+    logits_at,
+    make_dropout_cheap,
+    set_attention,
+)
 from _utils.networks.pretrained import (
     add_tokens,
     check_tied_output,
@@ -22,4 +28,5 @@ from _utils.networks.pretrained import (
     load_weights,
     load_with_head,
 )
-from _utils.networks.sampling import SAMPLERS, adjusted, fast_sample
+from _utils.networks.sampling import SAMPLERS, argmax, gumbel_like
+from _utils.networks.slots import Slots, fill_slots, masked_slots, slot_capacity

@@ -47,7 +47,7 @@ class TwoTowers(nn.Module):
     def get_output_embeddings(self):
         return self.predictions.decoder
 
-    def forward(self, input_ids, attention_mask, token_type_ids):
+    def forward(self, input_ids, attention_mask, token_type_ids=None):
         """The head's hidden states (B, L, E), of the text without [MASK]; all arguments (B, L).
 
         The shift wraps around: the first position sees `ltr` of the last one, the last one `rtl` of the first.
@@ -56,6 +56,28 @@ class TwoTowers(nn.Module):
         before, after = (tower(**inputs_of(tower, input_ids, mask, token_type_ids)).last_hidden_state
                          for tower, mask in towers)  # (B, L, H) each
         return self.predictions(torch.cat([before.roll(1, dims=1), after.roll(-1, dims=1)], dim=-1))
+
+    def logits_at(self, inputs, positions):
+        """As `faster_layers.logits_at`, without gradient: the loss is `cross_entropy`, of all positions."""
+        self.states = self(**inputs).flatten(0, 1)  # (B * L, E)
+        with torch.no_grad():
+            return self.predictions.decoder(self.states[positions])
+
+    def cross_entropy(self, targets, is_counted):
+        """(sum of the loss, (); logsumexp of the logits, (B * L,)) of the last text; targets, is_counted: (B, L)."""
+        decoder = self.predictions.decoder
+        counted = is_counted.flatten().float()
+        return cross_entropy_everywhere(self.states, decoder.weight, decoder.bias, targets.flatten(), counted)
+
+    @torch.no_grad()
+    def log_probabilities(self, tokens, log_sums):
+        """Log-probabilities of `tokens` (B, L), given the original ones around them, (B, L).
+
+        log_sums: from `cross_entropy`.
+        """
+        decoder, ids = self.predictions.decoder, tokens.flatten()
+        logits = (self.states.float() * decoder.weight[ids]).sum(-1) + decoder.bias[ids]
+        return (logits - log_sums).view(tokens.shape)
 
 
 class ClozeHead(nn.Module):

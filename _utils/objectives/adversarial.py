@@ -5,13 +5,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from _utils.networks.fast_electra import IGNORED, FastELECTRA
+from _utils.networks.faster_layers import head_positions
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective, WeightedLoss
 from _utils.objectives.keys import AdversarialKeys
 
 
-class AdversarialModel(FastELECTRA):
-    """ELECTRAModel with a baseline of the generator's reward. The baseline does not train the generator's encoder."""
+class WithBaseline:
+    """A baseline of the generator's reward, which does not train the generator's encoder.
+
+    The `extra` of the output has the logits of the expected reward, (M,).
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -19,9 +22,8 @@ class AdversarialModel(FastELECTRA):
 
     def forward(self, *inputs):
         output = super().forward(*inputs)
-        # (M,): logits of the expected reward
-        baseline = self.baseline(self.at_positions.selected[0].detach()).squeeze(-1)
-        return output._replace(of_objective=baseline)
+        states = head_positions(self.generator).states[0].detach()  # (M, H)
+        return output._replace(extra=self.baseline(states).squeeze(-1))
 
 
 class AdversarialLoss(WeightedLoss):
@@ -42,15 +44,14 @@ class AdversarialLoss(WeightedLoss):
 
     def surrogate(self, pred):
         """A sum over the slots whose gradient is that of REINFORCE and of the baseline's loss, ()."""
-        # Not unused slots, and not positions with several samples (masking='official', F12), whose mean was drawn at
-        # none of them.
-        is_sample = pred.at_masked(pred.is_mlm_applied.long()) == 1  # (M,)
-        sampled = torch.where(is_sample, pred.at_masked(pred.generated), IGNORED)
-        baseline = pred.of_objective.float()
+        positions, weights = pred.slots
+        # Not positions with several samples (masking='official', F12), whose mean was drawn at none of them.
+        is_sample = weights * (pred.is_mlm_applied.flatten()[positions] == 1)  # (M,)
+        sampled, baseline = pred.generated.flatten()[positions], pred.extra.float()
         with torch.no_grad():
             disc_labels = pred.is_replaced.float()
             disc_loss = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
-            reward = torch.where(is_sample, pred.at_masked(disc_loss), 0.)
+            reward = is_sample * disc_loss.flatten()[positions]
             advantage = reward + F.logsigmoid(baseline)
         log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
         baseline_loss = F.binary_cross_entropy_with_logits(baseline, torch.exp(-reward), reduction="none")
@@ -58,7 +59,7 @@ class AdversarialLoss(WeightedLoss):
 
 
 class Adversarial(AdversarialKeys, Objective):
-    drop_in = AdversarialModel
+    changes = (WithBaseline,)
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
                 "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "
                              f"the generator of an adversarial {ELECTRA}"}

@@ -3,23 +3,24 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from _utils.networks.faster_layers import head_positions
 from _utils.objectives.base import ELECTRA
 from _utils.objectives.keys import AllTokensMLMKeys
-from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel, SecondNetworkLoss
+from _utils.objectives.second_mlm import PredictsTokens, SecondMLM, SecondNetworkLoss
 
 
-class AllTokensMLMModel(SecondMLMModel):
-    """A second masked language model with a copy mechanism, whose logits are the negative of disc_logits."""
+class CopiesOrPredicts(PredictsTokens):
+    """The second network predicts all tokens, (B * L, V), with a copy mechanism, whose logits are minus disc_logits."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self.copy = nn.Linear(self.discriminator.config.hidden_size, 1)
 
-    def discriminate(self, disc_inputs, positions):
-        """(disc_logits (B, L), mlm_logits (B * L, V))."""
-        tokens = disc_inputs["input_ids"]
-        _, mlm_logits = super().discriminate(disc_inputs, torch.arange(tokens.numel(), device=tokens.device))
-        return -self.copy(self.second_positions.selected).view(tokens.shape), mlm_logits
+    def discriminate(self, disc_inputs, slots):
+        tokens = disc_inputs["input_ids"]  # (B, L)
+        everywhere = slots._replace(positions=torch.arange(tokens.numel(), device=tokens.device))
+        super().discriminate(disc_inputs, everywhere)
+        return -self.copy(head_positions(self.discriminator).states).view(tokens.shape)
 
 
 class AllTokensMLMLoss(SecondNetworkLoss):
@@ -29,7 +30,7 @@ class AllTokensMLMLoss(SecondNetworkLoss):
 
     def second_loss(self, pred, targ_ids, n_tokens):
         originals = torch.where(pred.is_mlm_applied > 0, targ_ids, pred.generated)  # (B, L)
-        nll_of_softmax = F.cross_entropy(pred.mlm_logits.float(), originals.flatten(), reduction="none")
+        nll_of_softmax = F.cross_entropy(pred.extra.float(), originals.flatten(), reduction="none")
         log_softmax = -nll_of_softmax.view(originals.shape)  # (B, L)
         log_copy = F.logsigmoid(-pred.disc_logits.float())
         log_write = F.logsigmoid(pred.disc_logits.float()) + log_softmax
@@ -39,7 +40,7 @@ class AllTokensMLMLoss(SecondNetworkLoss):
 
 class AllTokensMLM(AllTokensMLMKeys, SecondMLM):
     title = "All-Tokens MLM"
-    drop_in = AllTokensMLMModel
+    changes = (CopiesOrPredicts,)
     loss = AllTokensMLMLoss
     training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in "
                              "which a generator replaced some, with a copy mechanism that is not part of this model. "

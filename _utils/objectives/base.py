@@ -4,7 +4,7 @@ An objective is a subclass of `Objective` in a separate file, listed in kinds.py
 
     selected_by, unused, defaults, check    what it means for the keys of a configuration: a base class in keys.py
     networks, fresh, trained                the networks that are built, or loaded and continued
-    drop_in, make_model, make_loss          what is trained; ELECTRA's model and loss are those of Pretrain.ipynb
+    changes, make_model, make_loss          what it changes in the model and the loss of Pretrain.ipynb
     predicted                               what a step keeps for the backward pass
     first_stage                             a run that comes before
     minus_logit, score_in_pairs             what the discriminator's logits say about a text
@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
-from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.pretrained import load_pair
 from _utils.objectives.keys import ObjectiveKeys
 from _utils.recipes import is_pair, recipe_of
@@ -104,16 +103,12 @@ class Objective(ObjectiveKeys):
 
     # Training
 
-    # The model that is trained. FastELECTRA has the losses of the notebook's ELECTRAModel; others have their own.
-    drop_in = FastELECTRA
+    changes = ()  # mixins of the notebook's ELECTRAModel, which override what differs
 
-    def make_model(self, c, networks, hf_tokenizer, plain_model, n_slots=None):
-        """The model of a configuration; with fast=False the notebook's own.
-
-        plain_model: the class ELECTRAModel.   n_slots: function that fixes the number of masked tokens, or None.
-        """
-        electra = plain_model(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
-        return self.drop_in(electra, n_slots) if c.fast else electra
+    def make_model(self, c, networks, hf_tokenizer, electra_model):
+        """The model of a configuration. electra_model: the class ELECTRAModel of the notebook."""
+        model_class = type("Model", (*self.changes, electra_model), {}) if self.changes else electra_model
+        return model_class(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
 
     def make_loss(self, c, electra_loss):
         """The loss function of a configuration. electra_loss: the class ELECTRALoss of the notebook."""

@@ -7,12 +7,13 @@ import copy
 import torch.nn.functional as F
 
 from _utils.networks.build import shared_modules
-from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import Objective
 from _utils.objectives.keys import DisentangledKeys
 
 
-class DisentangledModel(FastELECTRA):
+class DisentangledEmbeddings:
+    """The discriminator's token embeddings are those of the generator, without gradient, plus a table of its own."""
+
     def __init__(self, *args):
         super().__init__(*args)
         own, shared = self.discriminator.get_input_embeddings(), self.generator.get_input_embeddings()
@@ -28,7 +29,7 @@ class DisentangledModel(FastELECTRA):
 
 
 class Disentangled(DisentangledKeys, Objective):
-    drop_in = DisentangledModel
+    changes = (DisentangledEmbeddings,)
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         generator, discriminator = super().fresh(c, vocab_size, pad_token_id)

@@ -1,11 +1,10 @@
 """ELECTRA 15%: the discriminator is trained and measured at the masked positions only (paper, section 3.5)."""
-from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
 from _utils.objectives.keys import ELECTRA15Keys
 
 
 class MaskedPositionsOnly:
-    """A mixin of FastELECTRA: only the masked positions count for the second network."""
+    """Only the masked positions count for the second network."""
 
     def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         return is_mlm_applied.sum(), is_mlm_applied.sum()
@@ -15,11 +14,7 @@ class MaskedPositionsOnly:
         return output._replace(attention_mask=output.is_mlm_applied)  # the positions that count, for losses and metrics
 
 
-class ELECTRA15Model(MaskedPositionsOnly, FastELECTRA):
-    """ELECTRAModel whose discriminator's loss covers the masked positions."""
-
-
 class ELECTRA15(ELECTRA15Keys, Objective):
-    drop_in = ELECTRA15Model
+    changes = (MaskedPositionsOnly,)
     training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%",
                 "generator": f"{AS_GENERATOR} 15%"}

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from _utils.errors import UserError
 from _utils.names import find_checkpoint
 from _utils.networks.build import share_parameters, shared_modules
-from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.pretrained import (
     check_trained_together,
     config_of,
@@ -18,7 +17,7 @@ from _utils.networks.pretrained import (
     load_weights,
     with_prefix,
 )
-from _utils.networks.two_towers import TwoTowers, cross_entropy_everywhere
+from _utils.networks.two_towers import TwoTowers
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective, WeightedLoss
 from _utils.objectives.keys import ElectricKeys, TwoTowerKeys
 from _utils.runs.checkpoints import load_pretraining_checkpoint
@@ -31,10 +30,10 @@ class ClozeLoss(NamedTuple):
     may_be_masked: torch.Tensor
 
 
-class TwoTowerModel(FastELECTRA):
-    """ELECTRAModel with TwoTowers as the generator: it predicts each token of the text, in which nothing is hidden.
+class WithTwoTowers:
+    """The generator is TwoTowers, which predicts each token of the text, in which nothing is hidden (F99).
 
-    never_masked: the ids of special tokens, set by the objective.
+    The `extra` of the output has its ClozeLoss.   never_masked: the ids of special tokens, set by the objective.
     """
     reads_padding = True  # through the shift that wraps around, and what padding sees from the right
     never_masked = ()
@@ -52,46 +51,27 @@ class TwoTowerModel(FastELECTRA):
         return ~special | (is_mlm_applied > 0)
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """As FastELECTRA; the loss of the generator is that of all tokens that may be masked (F99)."""
         originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
-        self.is_counted = self.may_be_masked(originals, is_mlm_applied)
         output = super().forward(originals, sentA_lenths, is_mlm_applied, labels)
-        return output._replace(of_objective=ClozeLoss(self.cloze_total, self.is_counted))
-
-    def generator_logits(self, originals, attention_mask, token_type_ids, positions):
-        """As FastMaskedLM, without gradient: the loss is that of all positions."""
-        states = self.generator(originals, attention_mask, token_type_ids).flatten(0, 1)  # (B * L, E)
-        output_layer, self.states = self.generator.get_output_embeddings(), states.detach()
-        self.cloze_total, self.log_sums = cross_entropy_everywhere(
-            states, output_layer.weight, output_layer.bias, originals.flatten(), self.is_counted.flatten().float()
-        )
-        with torch.no_grad():
-            return output_layer(self.states[positions])
-
-    @torch.no_grad()
-    def log_q(self, tokens):
-        """Log-probabilities, by the generator, of `tokens` (B, L), given the original ones around them, (B, L)."""
-        output_layer, ids = self.generator.get_output_embeddings(), tokens.flatten()
-        logits = (self.states.float() * output_layer.weight[ids]).sum(-1) + output_layer.bias[ids]
-        return (logits - self.log_sums).view(tokens.shape)
+        is_counted = self.may_be_masked(originals, is_mlm_applied)
+        total, self.log_sums = self.generator.cross_entropy(originals, is_counted)
+        return output._replace(extra=ClozeLoss(total, is_counted))
 
 
-class ElectricModel(TwoTowerModel):
-    """The discriminator's head is an energy, -log P(token | all other tokens): the logit of "sampled" is the energy
-    plus the generator's log-probability of the token that is shown, plus `log_odds` (F100).
+class WithEnergy(WithTwoTowers):
+    """The discriminator's head is an energy, -log P(token | all other tokens).
 
+    The logit of "sampled" is the energy plus the generator's log-probability of the token that is shown, plus
+    `log_odds`. All samples count as such, also those that are the original token (F100).
     log_odds: of being masked, set by the objective.
     """
     log_odds = 0.
 
-    def discriminate(self, disc_inputs, positions):
-        head, _ = super().discriminate(disc_inputs, positions)
-        return head + self.log_q(disc_inputs["input_ids"]) + self.log_odds, None
-
     def forward(self, *inputs):
-        """All samples count as such, also those that are the original token (F100)."""
         output = super().forward(*inputs)
-        return output._replace(is_replaced=output.is_mlm_applied > 0)
+        log_q = self.generator.log_probabilities(output.generated, self.log_sums)
+        return output._replace(disc_logits=output.disc_logits + log_q + self.log_odds,
+                               is_replaced=output.is_mlm_applied > 0)
 
 
 class TwoTowerLoss(WeightedLoss):
@@ -100,17 +80,17 @@ class TwoTowerLoss(WeightedLoss):
     """
 
     def terms(self, pred, targ_ids, n_predicted, n_tokens):
-        gen_loss = pred.of_objective.total / (n_predicted + 1e-6)  # 1e-6 as in Google's code
+        gen_loss = pred.extra.total / (n_predicted + 1e-6)  # 1e-6 as in Google's code
         is_sampled = pred.is_replaced.float()
         bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), is_sampled, reduction="none")
         return gen_loss, (bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
 
     def counts(self, pred):
-        return pred.of_objective.may_be_masked.sum(), pred.attention_mask.sum()
+        return pred.extra.may_be_masked.sum(), pred.attention_mask.sum()
 
 
 class TwoTowerGenerator(TwoTowerKeys, Objective):
-    drop_in = TwoTowerModel
+    changes = (WithTwoTowers,)
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} whose generator has two towers"}
 
     def fresh(self, c, vocab_size, pad_token_id=0):
@@ -123,8 +103,8 @@ class TwoTowerGenerator(TwoTowerKeys, Objective):
         check_trained_together(towers, discriminator, c.tying, name)
         return towers, discriminator
 
-    def make_model(self, c, networks, hf_tokenizer, plain_model, n_slots=None):
-        model, towers = super().make_model(c, networks, hf_tokenizer, plain_model, n_slots), networks[0]
+    def make_model(self, c, networks, hf_tokenizer, electra_model):
+        model, towers = super().make_model(c, networks, hf_tokenizer, electra_model), networks[0]
         for source, target in shared_modules(towers.ltr, towers.rtl, c.tying):
             share_parameters(source, target)
         model.never_masked = never_masked(hf_tokenizer, c.masking)
@@ -137,7 +117,7 @@ class TwoTowerGenerator(TwoTowerKeys, Objective):
 
 class Electric(ElectricKeys, TwoTowerGenerator):
     title = "Electric"
-    drop_in = ElectricModel
+    changes = (WithEnergy,)
     minus_logit = "log P(token | all other tokens), which minus the energy of Electric estimates"
     training = {"discriminator": "as the energy-based cloze model [Electric](https://arxiv.org/abs/2012.08561): minus "
                                  "its logit of a token estimates log P(token | all other tokens)"}

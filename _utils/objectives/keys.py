@@ -37,15 +37,13 @@ class ObjectiveKeys:
 # Keys that have no effect without a generator of the usual kind.
 _OF_NETWORKS = ("generator_hidden_size", "generator_layers", "tying")
 _OF_GENERATOR = (*_OF_NETWORKS, "uniform_generator")
-# Keys that have no effect if the model is not that of Pretrain.ipynb.
-_OF_MODEL = ("fast",)
 
 
 class MaskedLMKeys(ObjectiveKeys):
     name = "mlm"
     selected_by = "objective", "mlm"
     unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
-              *_OF_GENERATOR, *_OF_MODEL)
+              *_OF_GENERATOR)
     continues_pairs = False
 
     def check(self, c):
@@ -55,13 +53,13 @@ class MaskedLMKeys(ObjectiveKeys):
 class ELECTRA15Keys(ObjectiveKeys):
     name = "electra_15"
     selected_by = "objective", "electra_15"
-    unused = ("uniform_generator", *_OF_MODEL)
+    unused = ("uniform_generator",)
     continues_pairs = False
 
 
 class SecondMLMKeys(ObjectiveKeys):
     """Those of Replace MLM and All-Tokens MLM."""
-    unused = ("disc_smooth_label", "uniform_generator", *_OF_MODEL)
+    unused = ("disc_smooth_label", "uniform_generator")
     disc_weight = 1.  # its loss is as large as the generator's
     continues_pairs = False
 
@@ -96,14 +94,14 @@ class TwoStageKeys(ObjectiveKeys):
 class AdversarialKeys(ObjectiveKeys):
     name = "adversarial"
     selected_by = "objective", "adversarial"
-    unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator", *_OF_MODEL)
+    unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator")
     continues_pairs = False
 
 
 class UniformGeneratorKeys(ObjectiveKeys):
     name = "uniform_generator"
     selected_by = "uniform_generator", True
-    unused = ("generator", "gen_weight", "gen_smooth_label", "temperature", *_OF_NETWORKS, *_OF_MODEL)
+    unused = ("generator", "gen_weight", "gen_smooth_label", "temperature", *_OF_NETWORKS)
     continues_pairs = False
 
 
@@ -126,7 +124,6 @@ class NewGeneratorKeys(ObjectiveKeys):
 
 class DisentangledKeys(ObjectiveKeys):
     selected_by = "tying", "disentangled"
-    unused = _OF_MODEL
 
 
 class TwoTowerKeys(ObjectiveKeys):
@@ -134,7 +131,7 @@ class TwoTowerKeys(ObjectiveKeys):
     selected_by = "two_tower_generator", True
     is_kept = True  # no other objective can load the towers
     # The towers read the text without masks.
-    unused = ("gen_smooth_label", "disc_smooth_label", "electra_mask_style", *_OF_MODEL)
+    unused = ("gen_smooth_label", "disc_smooth_label", "electra_mask_style")
 
     def check(self, c):
         super().check(c)

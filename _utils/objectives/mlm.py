@@ -6,15 +6,15 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.base import MASKED_LM, Objective, WeightedLoss, smoothing
 from _utils.objectives.keys import MaskedLMKeys
 
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
-    """Cross-entropy of `logits` (M, V), summed over the used slots of `pred` and divided by `n_slots`, ()."""
-    nll = F.cross_entropy(logits.float(), pred.at_masked(targ_ids), reduction="none", label_smoothing=smooth)
-    return nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
+    """Cross-entropy of `logits` (M, V), summed over the slots of `pred` and divided by `n_slots`, ()."""
+    labels = targ_ids.flatten()[pred.slots.positions]  # (M,)
+    nll = F.cross_entropy(logits.float(), labels, reduction="none", label_smoothing=smooth)
+    return (nll * pred.slots.weights).sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
 
 
 class GeneratorLoss(NamedTuple):
@@ -38,10 +38,8 @@ class MaskedLM(MaskedLMKeys, Objective):
     title, finetuned, network_key = "masked language model", "generator", "generator"
     training = {"generator": MASKED_LM}
 
-    drop_in = FastMaskedLM
-
-    def make_model(self, c, networks, hf_tokenizer, plain_model, n_slots=None):
-        return FastMaskedLM(*networks, hf_tokenizer, n_slots)
+    def make_model(self, c, networks, hf_tokenizer, electra_model):
+        return electra_model(*networks, None, hf_tokenizer)
 
     def make_loss(self, c, electra_loss):
         return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)

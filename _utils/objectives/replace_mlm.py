@@ -5,11 +5,7 @@ from _utils.objectives.base import ELECTRA
 from _utils.objectives.electra_15 import MaskedPositionsOnly
 from _utils.objectives.keys import ReplaceMLMKeys
 from _utils.objectives.mlm import masked_lm_loss
-from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel, SecondNetworkLoss
-
-
-class ReplaceMLMModel(MaskedPositionsOnly, SecondMLMModel):
-    """Both networks predict the tokens at the masked positions."""
+from _utils.objectives.second_mlm import PredictsTokens, SecondMLM, SecondNetworkLoss
 
 
 class ReplaceMLMLoss(SecondNetworkLoss):
@@ -17,12 +13,12 @@ class ReplaceMLMLoss(SecondNetworkLoss):
 
     def second_loss(self, pred, targ_ids, n_tokens):
         n_slots = n_tokens  # from `counts` of the model
-        return masked_lm_loss(pred.mlm_logits, pred, targ_ids, n_slots)
+        return masked_lm_loss(pred.extra, pred, targ_ids, n_slots)
 
 
 class ReplaceMLM(ReplaceMLMKeys, SecondMLM):
     title = "Replace MLM"
-    drop_in = ReplaceMLMModel
+    changes = (MaskedPositionsOnly, PredictsTokens)
     loss = ReplaceMLMLoss
     training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "
                              "which a generator replaced some. Its inputs contained no [MASK]"}

@@ -3,29 +3,32 @@ from typing import NamedTuple
 
 import torch
 
-from _utils.networks.fast_electra import FastELECTRA
-from _utils.networks.faster_layers import GatheredPositions
+from _utils.networks.faster_layers import logits_at
 from _utils.objectives.base import Objective, WeightedLoss, smoothing
 from _utils.objectives.keys import SecondMLMKeys
 from _utils.objectives.mlm import masked_lm_loss
 
 
-class SecondMLMModel(FastELECTRA):
-    """The second network is a masked language model, whose input is that of ELECTRA's discriminator."""
+class PredictsTokens:
+    """The second network is a masked language model, whose input is that of ELECTRA's discriminator.
+
+    The `extra` of the output has its logits, (M, V).
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
         self.discriminator.get_output_embeddings().weight = self.discriminator.get_input_embeddings().weight
-        self.second_positions = GatheredPositions(self.discriminator)
 
     def saved_networks(self):
         """The second network, which is to be finetuned, as the masked language model that it is."""
         return {"generator": self.discriminator}
 
-    def discriminate(self, disc_inputs, positions):
-        """(None, mlm_logits (M, V))."""
-        with self.second_positions.only(positions):
-            return None, self.discriminator(**disc_inputs).logits[0]
+    def discriminate(self, disc_inputs, slots):
+        """None: there is no discriminator."""
+        self.mlm_logits = logits_at(self.discriminator, disc_inputs, slots.positions)
+
+    def forward(self, *inputs):
+        return super().forward(*inputs)._replace(extra=self.mlm_logits)
 
 
 class TwoLosses(NamedTuple):

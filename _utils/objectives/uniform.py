@@ -1,24 +1,35 @@
 """Uniform replacements: they are drawn from the vocabulary, and no generator is trained (F88)."""
 import torch
+from torch import nn
 
-from _utils.networks.fast_electra import FastELECTRA
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective
 from _utils.objectives.keys import UniformGeneratorKeys
 
 
-class UniformModel(FastELECTRA):
-    """ELECTRAModel without a generator: its logits are zeros."""
+class EqualLogits(nn.Module):
+    """Stands in for a generator: its logits are zeros."""
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.vocab_size = self.generator.config.vocab_size
-        del self.generator
+    def __init__(self, config):
+        super().__init__()
+        self.vocab_size = config.vocab_size
+        self.config = config
 
-    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
+    def logits_at(self, inputs, positions):
         return torch.zeros(len(positions), self.vocab_size, device=positions.device)
 
 
+class WithoutGenerator:
+    """Samples are drawn from equal logits."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.generator = EqualLogits(self.generator.config)
+
+    def saved_networks(self):
+        return {"discriminator": self.discriminator}
+
+
 class UniformGenerator(UniformGeneratorKeys, Objective):
-    drop_in = UniformModel
+    changes = (WithoutGenerator,)
     training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
                                  "generator"}

@@ -4,7 +4,6 @@ import math
 import torch
 import torch.nn.functional as F
 
-from _utils.networks.fast_electra import IGNORED
 from _utils.networks.sampling import argmax
 from _utils.seeds import fork_rng, seed_step
 
@@ -43,13 +42,13 @@ class PretrainingMetrics:
         of the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: of the model, for the whole
         batch.
         """
-        # (M,) each, the same at unused slots
-        seen, labels = output.at_masked(micro_batch[0]), output.at_masked(micro_batch[-1])
+        positions, weights = output.slots  # (M,) each
+        seen, labels = (tokens.flatten()[positions] for tokens in (micro_batch[0], micro_batch[-1]))  # (M,) each
         logits = output.mlm_gen_logits.float()
-        correct = (argmax(logits) == labels).float()
-        hidden = (seen != labels).float()
+        correct = (argmax(logits) == labels) * weights
+        hidden = (seen != labels) * weights
         nll = F.cross_entropy(logits, labels, reduction="none")
-        n_tokens, n_slots = output.attention_mask.sum(), (labels != IGNORED).sum()
+        n_tokens, n_slots = output.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
         share = n_tokens / counts[1].clamp(min=1)  # of the batch
         sums = {

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fastcore.basics import chunked
 
 from _utils.errors import UserError
-from _utils.networks import GatheredPositions, load_with_head, replaced_logits
+from _utils.networks import load_with_head, logits_at, replaced_logits
 from _utils.networks.pretrained import usable_length
 from _utils.objectives.kinds import check_fills_masks, objective_of
 from _utils.progress import Progress
@@ -87,15 +87,12 @@ def token_scores(model, rows, device, title, of_logits=torch.neg):
     """
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
     longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
-    at_positions = GatheredPositions(network) if model.part == "generator" else None
     with Progress(total=len(longest_first), desc=title, unit="texts") as bar:
         for length, same in groupby(longest_first, key=lambda row: len(row[0])):
             for batch in chunked(same, max(1, n_tokens // length)):
                 ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each
-                if at_positions:
-                    found = _masked_lm_scores(
-                        network, at_positions, model.hf_tokenizer.mask_token_id, n_tokens, ids, special
-                    )
+                if model.part == "generator":
+                    found = _masked_lm_scores(network, model.hf_tokenizer.mask_token_id, n_tokens, ids, special)
                 else:
                     found = of_logits(replaced_logits(network(ids)))  # (B, L)
                 for row, of_tokens in zip(batch, found.tolist()):
@@ -104,7 +101,7 @@ def token_scores(model, rows, device, title, of_logits=torch.neg):
     return scores
 
 
-def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, special):
+def _masked_lm_scores(network, mask_token_id, n_tokens, ids, special):
     """Log-probabilities (B, L) of a masked language model for ids (B, L), in batches of n_tokens; 0 for special tokens.
 
     Its head computes the masked positions only.
@@ -113,7 +110,7 @@ def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, speci
     for cells in filter(len, (special == 0).nonzero().split(max(1, n_tokens // length))):  # none in an empty text
         rows, positions = cells.unbind(1)  # (M,), (M,)
         masked_ids = ids[rows].scatter(1, positions[:, None], mask_token_id)  # (M, L)
-        with at_positions.only(torch.arange(len(rows), device=ids.device) * length + positions):
-            logits = network(masked_ids).logits[0]  # (M, V)
+        masked = torch.arange(len(rows), device=ids.device) * length + positions
+        logits = logits_at(network, {"input_ids": masked_ids}, masked)  # (M, V)
         scores[rows, positions] = -F.cross_entropy(logits, ids[rows, positions], reduction="none")
     return scores

@@ -415,7 +415,7 @@ def run(c: MyConfig) -> Results:
     in checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
-    group = Group(c, hyperparameters, encode)
+    group = Group(c, run, hyperparameters, encode)
     for planned in group.unfinished_runs():
         group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
     return group.finish(load, predict_test)

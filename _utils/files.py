@@ -5,15 +5,12 @@ import os
 import platform
 import re
 import shutil
-from functools import cache
 from pathlib import Path
 
 import psutil
 import xxhash
 
 from _utils.errors import UserError, as_user_error
-
-_FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")  # its values are settings, not code
 
 
 def write_atomically(path, write):
@@ -76,26 +73,6 @@ def content_key(made_of, chunks=()):
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
-
-
-@cache
-def code_key(path):
-    """Hash of the files in _utils and of a script or notebook, without the values in its first cell.
-
-    path: of the script, or of the notebook, of which only the code cells count. Computed once per process, because
-    later edits do not change the code that runs.
-    """
-    root = Path(__file__).parents[1]
-    script = _FIRST_CELL.sub("", _code_of(root / path)) if (root / path).is_file() else ""
-    return content_key(script, [module.read_bytes() for module in sorted(root.glob("_utils/**/*.py"))])
-
-
-def _code_of(path):
-    """The text of a script, or of the code cells of a notebook, without outputs, which each execution changes."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        return text
-    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
 
 
 def file_chunks(path):

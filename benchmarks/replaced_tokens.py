@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from _utils.networks.fast_electra import FastMaskedLM
 from datasets import concatenate_datasets
 from scipy.special import logit
 from sklearn.metrics import average_precision_score, precision_score, recall_score
@@ -15,7 +16,6 @@ from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
-from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
 from _utils.text import split_held_out

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from _utils.errors import UserError
-from _utils.files import check_writable, code_key, write_text_atomically
+from _utils.files import check_writable, content_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
@@ -34,6 +34,7 @@ from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_
 from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
+from _utils.runs.definitions import definitions_of
 from _utils.tasks.glue import load_task
 from _utils.tasks.names import SOURCES
 from _utils.tasks.rows import EncodedTask, encode_task, text_notices
@@ -99,16 +100,17 @@ class Results(NamedTuple):
 class Group:
     """The runs of a completed configuration, which all processes with the same command share.
 
+    run: the function of the notebook, whose definitions are part of the records.
     hyperparameters: function (task, configuration, number of training rows) -> {name: value}.   encode: that of
     Finetune_GLUE.ipynb.
     Loads the checkpoint and all tables, prints what will be trained, and raises UserError for problems that would stop
     the runs later.
     """
 
-    def __init__(self, c, hyperparameters, encode):
+    def __init__(self, c, run, hyperparameters, encode):
         self.processes = RunProcesses(c.device)
         self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
-        self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
+        self.code = content_key(definitions_of(run))
         self.c = c.copy_with({"device": str(self.device)})
         self.settings, self.data, self.encode = {}, {}, encode
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))

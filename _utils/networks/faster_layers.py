@@ -130,7 +130,7 @@ def pad_vocabulary(network):
 
 
 class HeadPositions:
-    """A hook between the encoder and the head of a network, of any family, that selects the positions the head computes.
+    """A hook between the encoder and the head of a network, of any family, that selects the positions for the head.
 
     positions: (M,) of the flattened batch, for one forward pass; None: all.   states: the head's last input, (1, M, H).
     """
@@ -155,8 +155,8 @@ def head_positions(network):
 def logits_at(network, inputs, positions):
     """The vocabulary logits of a masked language model at `positions` (M,) of the flattened batch, (M, V).
 
-    inputs: arguments of its forward pass, by name. The head runs at these positions only, as in Google's code (D16): for
-    all of 30,522 tokens it costs more operations than four layers of the small discriminator.
+    inputs: arguments of its forward pass, by name. The head runs at these positions only, as in Google's code (D16):
+    logits for 30,522 tokens cost more operations than four layers of the small discriminator.
     A network that is not one of transformers has a method of this name instead.
     """
     if not hasattr(network, "base_model_prefix"):
@@ -186,7 +186,8 @@ def first_position_only(encoder):
 def fit_to_device(model, c, device, max_slots=None):
     """Move an ELECTRAModel to a device, with layers that are fast there. Returns it.
 
-    On a GPU, and if the step is compiled, all micro-batches have the same shapes, and no number is read from the device.
+    On a GPU, and if the step is compiled, all micro-batches have the same shapes, and no number is read from the
+    device.
     c: the configuration.   max_slots: as in `slot_capacity`, which fixes the number of masked tokens.
     """
     model.to(device)

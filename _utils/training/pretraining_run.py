@@ -10,12 +10,13 @@ import torch
 from _utils import plots
 from _utils.config import continued_steps, with_schedule
 from _utils.errors import UserError
-from _utils.files import check_writable, code_key, content_key, file_chunks, write_text_atomically
+from _utils.files import check_writable, content_key, file_chunks, write_text_atomically
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.progress import counted
 from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
+from _utils.runs.definitions import changed_definitions, definitions_of
 from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.schedules import schedules
 from _utils.seeds import set_seed
@@ -60,7 +61,7 @@ def pretraining_run(c, pretrain, processes=None):
     given, processes = processes, processes or Processes(c.device)
     c = objective_of(c).first_stage(c, processes, pretrain)
     with ExitStack() as stack:
-        yield PretrainingRun(c, processes, stack, script=pretrain.__globals__.get("__file__", "Pretrain.ipynb"))
+        yield PretrainingRun(c, processes, stack, definitions_of(pretrain))
     processes.wait()  # until the main process has saved everything, which may be another run's start
     if given is None:
         processes.close()
@@ -71,11 +72,11 @@ class PretrainingRun:
 
     No other process can train it until the ExitStack `stack` is closed.
     c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
-    run_folder: RunFolder.   checkpoint: to resume from, or None.
+    definitions: of the notebook, which it runs.   run_folder: RunFolder.   checkpoint: to resume from, or None.
     """
 
-    def __init__(self, c, processes, stack, script):
-        self.processes, self.stack, self.script = processes, stack, script
+    def __init__(self, c, processes, stack, definitions):
+        self.processes, self.stack, self.definitions = processes, stack, definitions
         self.run_folder = RunFolder(c.base_run_name, c.seed)
         device = processes.device(choose_device(c.device))
         if device.type == "cuda":
@@ -175,8 +176,8 @@ class PretrainingRun:
 
     def check_same_run(self, learn):
         """Check that a resumed run has the text and vocabulary that it began with. Returns {"format", "config",
-        "contents", "data", "code"}, which its checkpoints to resume from keep; the code is that with which the run
-        began.
+        "contents", "data", "definitions"}, which its checkpoints to resume from keep; the definitions are those with
+        which the run began.
 
         Raises UserError if the data differ, or if other processes loaded another checkpoint.
         """
@@ -190,16 +191,17 @@ class PretrainingRun:
         data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
         contents = contents_of(self.c) if self.processes.is_main else {}  # only the main process saves
         here = {"format": FORMAT, "config": self.c.as_data(), "contents": contents, "data": data,
-                "code": code_key(self.script)}
+                "definitions": self.definitions}
         if not checkpoint:
             return here
         if changed := [name for name, value in data.items() if checkpoint["data"][name] != value]:
             raise UserError(f"The {' and the '.join(changed)} changed since the run in {str(folder)!r} was started. "
                             f"Restore what was there, {OTHERWISE}")
-        if checkpoint["code"] != here["code"]:
-            print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps "
-                  f"were not all trained with the same code. To train all of them with the present code, {OTHERWISE}")
-        return here | {"code": checkpoint["code"]}
+        began_with = checkpoint.get("definitions", self.definitions)
+        if checkpoint["step"] < self.c.steps and (changed := changed_definitions(began_with, self.definitions)):
+            print(f"Notice: {', '.join(changed)} changed since this run began. Its steps before used the earlier "
+                  f"definitions. To train all of them with the present ones, {OTHERWISE}")
+        return here | {"definitions": began_with}
 
 
 def step_callbacks(c):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from recorded import recorded
 
-from pretrain import ELECTRALoss, ELECTRAOutput, mask_tokens
+from pretrain import ELECTRALoss, mask_tokens
 
 
 @pytest.mark.parametrize("setting", ["mlm_probability=0.15,replace_prob=0.0,orginal_prob=0.15",
@@ -28,9 +28,9 @@ def test_shares_of_masked_kept_and_random_tokens_match_electra_pytorch(setting):
 
 def test_loss_of_recorded_logits_matches_electra_pytorch():
     inputs = {name: torch.tensor(value) for name, value in recorded("electra_pytorch/loss_inputs.npz").items()}
-    pred = ELECTRAOutput(inputs["mlm_gen_logits"], inputs["generated"], inputs["disc_logits"], inputs["is_replaced"],
-                         inputs["non_pad"], inputs["is_mlm_applied"])
+    pred = tuple(inputs[name] for name in ("mlm_gen_logits", "generated", "disc_logits", "is_replaced", "non_pad",
+                                           "is_mlm_applied"))
     for setting, value in recorded("electra_pytorch/loss_values.json").items():
         keywords = ast.parse(f"f({setting})", mode="eval").body.keywords  # 'a=(1.0, 50.0),b=False'
         loss_func = ELECTRALoss(**{keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords})
-        assert float(loss_func(tuple(pred), inputs["labels"])) == pytest.approx(value, rel=1e-6), setting
+        assert float(loss_func(pred, inputs["labels"])) == pytest.approx(value, rel=1e-6), setting

@@ -1,23 +1,22 @@
 """The generator's samples follow its softmax, at the right temperature and position, with Google's noise (F15,
 chi-square tests).
 """
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from electra_models import build, fast
+from electra_models import build
 from recorded import recorded
 from scipy.stats import chisquare
 
-from _utils.networks import fast_sample
+from _utils.networks import sampling as random_numbers
 from pretrain import mask_tokens, mask_tokens_official, sample
 
 # fp16 noise has few distinct values, so that its frequencies differ from the softmax by up to .01. With fewer samples,
 # the test does not detect that, but it distinguishes only temperatures that differ by a larger factor.
-N_SAMPLES = {"fp32_gumbel": 100_000, "multinomial": 100_000, "inverse_cdf": 100_000, "fp16_gumbel": 4_000}
-WRONG_FACTOR = {"fp32_gumbel": 1.15, "multinomial": 1.15, "inverse_cdf": 1.15, "fp16_gumbel": 1.4}  # of the temperature
+N_SAMPLES = {"fp32_gumbel": 100_000, "multinomial": 100_000, "fp16_gumbel": 4_000}
+WRONG_FACTOR = {"fp32_gumbel": 1.15, "multinomial": 1.15, "fp16_gumbel": 1.4}  # of the temperature
 VOCAB_SIZE, LENGTH, SPECIAL = 24, 16, [0, 1, 2, 3, 4]
 
 
@@ -33,14 +32,14 @@ def p_value(drawn, logits):
     return chisquare(pool(observed), pool(expected)).pvalue
 
 
-@pytest.mark.parametrize("draw, sampling", [(fast_sample, "fp32_gumbel"), *((sample, name) for name in N_SAMPLES)])
+@pytest.mark.parametrize("sampling", N_SAMPLES)
 @pytest.mark.parametrize("temperature, disallowed", [(.5, False), (1., False), (2., False), (.5, True), (1., True)])
-def test_samples_follow_the_softmax_at_the_given_temperature_only(draw, sampling, temperature, disallowed):
+def test_samples_follow_the_softmax_at_the_given_temperature_only(sampling, temperature, disallowed):
     """As recorded; with token 0 disallowed, the others keep their proportions."""
     google = recorded("official/sampling.json")
     logits, n = torch.tensor(google["logits"]), N_SAMPLES[sampling]
     torch.manual_seed(0)
-    drawn = draw(
+    drawn = sample(
         logits.expand(200_000, -1),
         sampling,
         temperature,
@@ -57,18 +56,20 @@ def test_samples_follow_the_softmax_at_the_given_temperature_only(draw, sampling
     assert p_value(drawn, possible.roll(1) / temperature) < 1e-6
 
 
-@pytest.mark.parametrize("draw", [sample, partial(fast_sample, uniform=lambda x: torch.rand_like(x))])
-def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch, draw):
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch, is_compiled):
     """-log(-log(u + 1e-9) + 1e-9) for the smallest and the largest u, where each epsilon matters (F15)."""
     uniform = torch.tensor([[0., 1 - 2 ** -24]])
-    monkeypatch.setattr(torch, "rand_like", lambda logits: uniform.clone())
+    monkeypatch.setattr(torch, "rand_like", lambda logits: uniform.clone())  # compiled, and on a GPU
+    monkeypatch.setattr(random_numbers, "uniform_like", lambda logits: uniform.clone())  # on a CPU
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: is_compiled)
     epsilon, largest = np.float32(1e-9), np.float32(1 - 2 ** -24)
     low, high = (-np.log(-np.log(u + epsilon) + epsilon) for u in (np.float32(0), largest))
     assert np.isfinite([low, high]).all() and abs(high + np.log(-np.log(largest))) > .01  # the second epsilon matters
     # Token 0 has the noise `low`, token 1 `high`. The logit of token 0 makes up for the difference, except for the
     # margin.
     for margin, sampled in ((-1e-3, 0), (1e-3, 1)):
-        assert draw(torch.tensor([[high - low - margin, 0.]])).item() == sampled
+        assert sample(torch.tensor([[high - low - margin, 0.]])).item() == sampled
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +81,11 @@ def logits_by_position():
 @pytest.fixture
 def model(logits_by_position):
     """A model whose generator's logits depend on the position only."""
-    model = fast(build("tiny", VOCAB_SIZE))
-    model.generator_logits = lambda masked, mask, types, positions: logits_by_position[positions % LENGTH]
+    model = build("tiny", VOCAB_SIZE)
+    config = model.generator.config
+    model.generator = torch.nn.Module()
+    model.generator.config = config
+    model.generator.logits_at = lambda inputs, positions: logits_by_position[positions % LENGTH]
     model.discriminator.forward = lambda input_ids, **_: SimpleNamespace(logits=input_ids.float())
     return model
 

@@ -8,10 +8,9 @@ from recorded import recorded
 
 from _utils.networks import count_parameters
 from _utils.networks.build import build_network
-from _utils.networks.fast_electra import FastMaskedLM
 from _utils.optim import decay_groups
 from _utils.recipes import RECIPES
-from pretrain import mask_tokens
+from pretrain import ELECTRAModel, mask_tokens
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
@@ -58,7 +57,7 @@ def test_logits_at_masked_positions_equal_those_of_the_whole_sequence(size):
     inputs[:, 30:] = 0
     masked, labels, chosen = mask_tokens(inputs, 4, 100, [0, 1, 2, 3, 4])
     generator = build_network("generator", RECIPES[size].generator.config(100)).eval()
-    pred = FastMaskedLM(generator, Vocabulary())(masked, torch.full((6,), 20), chosen, labels)
+    pred = ELECTRAModel(generator, None, Vocabulary())(masked, torch.full((6,), 20), chosen, labels)
     types = ((torch.arange(40) >= 20) & (masked != 0)).long()
     everywhere = generator(input_ids=masked, attention_mask=masked != 0, token_type_ids=types).logits
     torch.testing.assert_close(pred.mlm_gen_logits, everywhere[chosen], atol=1e-5, rtol=1e-5)

@@ -13,8 +13,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.networks import PARTS
-from _utils.networks.fast_electra import FastOutput, masked_slots
+from _utils.networks import PARTS, masked_slots
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
 from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
@@ -67,8 +66,9 @@ def test_replace_mlm_predicts_the_original_tokens_from_an_input_without_mask(bat
 
 def mixture(copy_logit, logits, original, shown):
     """The probability that All-Tokens MLM gives to a token as the original, if another, or the same, is shown."""
-    pred = FastOutput(None, torch.tensor([[shown]]), torch.tensor([[-copy_logit]]), torch.tensor([[shown != original]]),
-                      torch.tensor([[True]]), torch.tensor([[True]]), slots=None, mlm_logits=logits[None])
+    pred = pretrain.ELECTRAOutput(None, torch.tensor([[shown]]), torch.tensor([[-copy_logit]]),
+                                  torch.tensor([[shown != original]]), torch.tensor([[True]]), torch.tensor([[True]]),
+                                  slots=None, extra=logits[None])
     return AllTokensMLMLoss().second_loss(pred, torch.tensor([[original]]), 1).neg().exp().item()
 
 
@@ -90,8 +90,9 @@ def generator_loss(pred, targ_ids):
 def prediction(logits, shown, disc_logits, original, times_drawn, baseline):
     """The output of a model for one text whose tokens are all masked."""
     shown, times_drawn = torch.tensor([shown]), torch.tensor([times_drawn])
-    return FastOutput(logits, shown, torch.tensor([disc_logits]), shown != torch.tensor([original]), times_drawn > 0,
-                      times_drawn, masked_slots(times_drawn, len(logits)), of_objective=baseline)
+    is_replaced, slots = shown != torch.tensor([original]), masked_slots(times_drawn)
+    return pretrain.ELECTRAOutput(logits, shown, torch.tensor([disc_logits]), is_replaced, times_drawn > 0, times_drawn,
+                                  slots, extra=baseline)
 
 
 def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
@@ -162,7 +163,7 @@ def test_replace_mlm_plots_curves_but_no_replaced_tokens(workplace):
 def test_uniform_replacements_train_the_discriminator_alone(workplace):
     learn = run("uniform_generator=True", "steps=4", "lr=1e-3")
     row = metrics()[-1]
-    assert row["gen_loss"] == pytest.approx(math.log(learn.model.vocab_size), rel=1e-4)  # F88
+    assert row["gen_loss"] == pytest.approx(math.log(learn.model.generator.vocab_size), rel=1e-4)  # F88
     assert row["replaced_share"] > .1 and not any(name.startswith("generator") for name in weights())
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     assert {path.name for path in Path("out").iterdir()} == {"discriminator"}

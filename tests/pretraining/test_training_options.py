@@ -8,7 +8,6 @@ import torch
 from tiny_pretraining import metrics, run
 
 import pretrain
-from _utils.networks import fast_electra
 
 
 @pytest.fixture
@@ -16,7 +15,7 @@ def train(workplace, monkeypatch):
     """`train(options)` trains for six steps. Returns the learner, the rows of metrics, the outputs of the model by
     micro-batch, and the ways of sampling.
     """
-    loss, sample, outputs, samplings = pretrain.ELECTRALoss.forward, fast_electra.fast_sample, [], []
+    loss, sample, outputs, samplings = pretrain.ELECTRALoss.forward, pretrain.sample, [], []
 
     def keep_output(loss_func, output, *args, **kwargs):
         if torch.is_grad_enabled() and len(args) == 2:  # in training, with the counts of the batch
@@ -27,7 +26,7 @@ def train(workplace, monkeypatch):
         samplings.append((sampling, temperature, disallowed is not None))
         return sample(logits, sampling, temperature, disallowed)
     monkeypatch.setattr(pretrain.ELECTRALoss, "forward", keep_output)
-    monkeypatch.setattr(fast_electra, "fast_sample", keep_sampling)
+    monkeypatch.setattr(pretrain, "sample", keep_sampling)
 
     def trained(options=""):
         outputs.clear(), samplings.clear()
@@ -80,7 +79,7 @@ def test_half_precision_rounds_the_same_step(train):
 
 @pytest.mark.parametrize("option, expected", {
     "": ("fp32_gumbel", 1., False), "sampling=multinomial": ("multinomial", 1., False),
-    "sampling=fp16_gumbel": ("fp16_gumbel", 1., False), "sampling=inverse_cdf": ("inverse_cdf", 1., False),
+    "sampling=fp16_gumbel": ("fp16_gumbel", 1., False),
     "temperature=.5": ("fp32_gumbel", .5, False), "disallow_correct=True": ("fp32_gumbel", 1., True)}.items())
 def test_an_option_of_sampling_is_that_of_every_sample(train, option, expected):
     """test_golden_sampling.py compares the samples with their distribution."""

@@ -202,13 +202,15 @@ def test_a_key_that_is_newer_than_the_run_had_its_default(workplace):
     assert rows()[-1]["step"] == 4
 
 
-def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, capsys):
+def test_an_edited_definition_is_named_at_every_later_start_until_the_run_is_complete(workplace, monkeypatch, capsys):
     run("steps=3", "stop_at=1")
-    assert "code" not in capsys.readouterr().out
-    monkeypatch.setattr(pretraining_run, "code_key", lambda *_: "edited")
+    assert "Notice" not in capsys.readouterr().out
+    monkeypatch.setattr(pretrain, "sample", lambda logits, *_: logits.argmax(-1))
     for stop_at in (2, 3):
         run("steps=3", f"stop_at={stop_at}")
-        assert "code" in capsys.readouterr().out
+        assert "Notice: sample changed" in capsys.readouterr().out
+    run("steps=3")
+    assert "Notice" not in capsys.readouterr().out
 
 
 def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys):

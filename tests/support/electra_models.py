@@ -3,7 +3,6 @@ import torch
 
 from _utils.commands.convert_tf import google_name
 from _utils.networks.build import PARTS, build_network
-from _utils.networks.fast_electra import FastELECTRA
 from _utils.networks.two_towers import TwoTowers
 from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel
@@ -21,11 +20,6 @@ def build(size, vocab_size=30522, **kwargs):
         Vocabulary(),
         **kwargs,
     )
-
-
-def fast(model):
-    """The drop-in that training uses, with the networks of an ELECTRAModel."""
-    return FastELECTRA(model)
 
 
 def by_google_name(model, variables=("generator/encoder/",)):

@@ -21,21 +21,8 @@ from benchmarks.report import check_output
 _CHECKPOINT = ["system", "seed", "percent"]
 
 
-def compare_pretraining(
-    systems: list,  # base_run_names, each pretrained with one seed or several
-    *,
-    tasks=None,     # names of tasks, such as cola,stsb; default: all that these checkpoints have in common
-    baseline=None,  # a run to show as a dotted line, for example untrained_11081
-    plot="checkpoints/glue/compare_pretraining.png",  # scores against compute; default: %(default)s
-):
-    """Compare pretrained systems by their scores after finetuning, against the floating point operations of their
-    pretraining.
-
-    Of each run, all checkpoints count whose finetuning group has its default name (RUN_25.0%, ...) and finished runs of
-    all tasks. The score of a checkpoint is the mean over the tasks of the mean over finetuning seeds; settings of
-    finetuning and numbers of runs that differ are printed. The unit of the comparison is the pretraining seed: errors
-    are computed from the scores of different seeds only.
-    """
+def compare_pretraining(systems, *, tasks, baseline, plot):
+    """Compare pretrained systems by their scores after finetuning. Arguments as in `_utils/__main__.py`."""
     check_output("--plot", plot, ".png")
     runs = finetuning_runs(Runs())
     table = checkpoint_scores(runs)

@@ -1,7 +1,6 @@
 """Score minimal pairs of sentences, such as BLiMP's, or plain sentences: `python -m _utils minimal_pairs`."""
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -33,20 +32,8 @@ EXPECTED = ("Expected .jsonl files with a JSON object on each line with the stri
 FEW_PARADIGMS = 20
 
 
-def minimal_pairs(
-    checkpoints: list,  # checkpoints of pretrain.py, transformers folders or hub ids, with the head of the pretraining
-    # a folder of .jsonl files with pairs, as BLiMP's, or one file; or a .txt file with a sentence on each line
-    path,
-    *,
-    # network to score; default: the discriminator if there is one
-    part: Literal["generator", "discriminator"] = None,
-    untrained=False,     # also score each architecture with random weights
-    seed=0,              # random seed of --untrained; default: %(default)s
-    device=None,         # default: the first GPU, else the CPU
-    # accuracy by paradigm, and in ..._scores.csv the scores of all sentences; default: %(default)s
-    csv="checkpoints/minimal_pairs.csv",
-):
-    """Score minimal pairs of sentences, such as BLiMP's, or the sentences of a text file."""
+def minimal_pairs(checkpoints, path, *, part, untrained, seed, device, csv):
+    """Score minimal pairs of sentences, or the sentences of a text file. Arguments as in `_utils/__main__.py`."""
     check_output("--csv", csv, ".csv")
     device, path = choose_device(device), Path(path)
     is_text = path.is_file() and path.suffix == ".txt"

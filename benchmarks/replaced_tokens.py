@@ -31,24 +31,8 @@ _BATCH = 64  # examples; the masks and samples depend on it
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
-def replaced_tokens(
-    # discriminators, the first one with the others: checkpoints, transformers folders or hub ids
-    checkpoints: list,
-    *,
-    generator,               # the masked language model that replaces tokens
-    text: list,              # corpora by name or path, as datas of pretrain.py
-    # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
-    all=False,
-    rows: int = None,        # number of examples, evenly spread; default: up to 1,024
-    max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
-    data_seed: int = None,   # random seed of the examples; default: that of the generator's run
-    mask_prob=.15,           # fraction of the tokens that are masked; default: %(default)s
-    seed=0,                  # random seed of masks and samples; default: %(default)s
-):
-    """Compare discriminators on the same text, in which one generator replaced tokens.
-
-    The same command gives the same text.
-    """
+def replaced_tokens(checkpoints, *, generator, text, all, rows, max_length, data_seed, mask_prob, seed):
+    """Compare discriminators on text in which a generator replaced tokens. Arguments as in `_utils/__main__.py`."""
     c, masked_lm, hf_tokenizer = load_generator(
         generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed
     )

@@ -24,18 +24,8 @@ from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or another model."
 
 
-def export_hf(
-    ckpt,         # a file, or a name in checkpoints/pretrain/ or checkpoints/glue/
-    out_dir,      # a new or empty folder
-    *,
-    vocab=None,   # the vocab.txt of the training, for checkpoints of electra_pytorch
-    half=False,   # write 16-bit floats, half the size
-    license=None,   # for the model card, as the hub names it, such as apache-2.0
-    language=None,  # for the model card, a code such as de; default: en, where the text is known to be English
-):
-    """Export a checkpoint of pretrain.py, finetune.py or electra_pytorch to folders for transformers, with a model card
-    for the hub.
-    """
+def export_hf(ckpt, out_dir, *, vocab=None, half=False, license=None, language=None):
+    """Export a checkpoint to folders for transformers. Arguments as in `_utils/__main__.py`."""
     finetuned = GLUE_FOLDER / ckpt
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)

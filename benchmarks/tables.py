@@ -267,41 +267,6 @@ def tyings():
     return rows
 
 
-def aucs(path):
-    """{last part of a network's path: AUC} in an output of replaced_tokens."""
-    return {name: float(auc) for name, auc in re.findall(r"(?m)([^/\s]+) +(\d\.\d+) \(", path.read_text())}
-
-
-def continued(domain, ways, tasks=()):
-    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss,
-    labelled tasks and, with tasks, minimal pairs.
-    """
-    folder, rows = RESULTS / "continued", []
-    pairs = (
-        pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean()
-        if tasks
-        else pd.Series()
-    )
-    by_text = [aucs(folder / f"{domain}_networks_on_{text}.txt") for text in (domain, "wikipedia")]
-    scores = finetuned(folder)["dev"]
-    for name in ("before", *ways):
-        seeds = [seed for seed in (1, 2, 3) if (folder / f"{name}_{seed}.jsonl").exists()]
-        numbers = [[found[f"{name}_{seed}_100.0%.pth"] for seed in seeds] for found in by_text]
-        if name == "before":
-            numbers = [[found["discriminator"]] for found in by_text]
-        # with a tenth of Wikipedia, the held-out text has some of it, too
-        of_domain = [] if name == f"{domain}_mixed" else seeds
-        numbers.append(
-            [read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in of_domain]
-        )
-        numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in tasks]
-        numbers.append(pairs.filter(regex=f"{'discriminator' if name == 'before' else name}(_._100.0%)?$"))
-        rows.append(
-            [number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())]
-        )
-    return rows
-
-
 def finetuning_rates():
     systems = {
         f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
@@ -309,13 +274,6 @@ def finetuning_rates():
         "untrained_11081": ("0.0003", "0.001"),
     }
     return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
-
-
-def pooling():
-    """By network and task: scores with each finetuning seed, first with [CLS], then with mean pooling."""
-    scores = finetuned(RESULTS / "pooling")["dev"]
-    networks = ("generator", "stsb"), ("discriminator", "stsb"), ("mlm_2", "stsb"), ("mlm_2", "qnli")
-    return [[score for way in ("first", "mean") for score in scores[f"{name}_{way}", task]] for name, task in networks]
 
 
 def during_the_training():
@@ -420,27 +378,12 @@ def overall_minimal_pairs():
     return [electra, *others[:2], mlm, *others[2:4], *others[4:]]
 
 
-def conll2000():
-    """Test F1 of the finetuning runs, then of the frozen encoder."""
-    rows = records(RESULTS / "conll2000.jsonl")
-    return [
-        [
-            100 * row["scores"]["test"]["entity_f1"]
-            for group in (name, f"{name}_frozen")
-            for row in rows
-            if row["group"] == group
-        ]
-        for name in ("quickstart", "quickstart_untrained")
-    ]
-
-
 def loader():
     return [
         [float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc_avx512_bf16", "tokens/s", "ratio")
     ]
 
 
-LEARNING_RATES = "lr5e-5", "lr1.67e-4", "lr5e-4"
 PILOT_METRICS = ("step", "gen_loss_hidden", "disc_auc")
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
@@ -455,16 +398,6 @@ TABLES = {
     ("paper.md", "Minimal pairs"): [None, (1, overall_minimal_pairs)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
-    ("pretraining.md", "Does it help?"): [
-        (
-            1,
-            lambda: continued(
-                "docs",
-                ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],
-                ("packages", "agreement", "stsb"),
-            ),
-        )
-    ],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
     ("../README.md", "Results"): [(1, lambda: published()[:3])],
     ("facts.md", "Published results"): [(1, lambda: published()[3:])],
@@ -473,12 +406,10 @@ TABLES = {
     ("results.md", "Pilots"): [(2, pilots)],
     ("results.md", "Milestones"): [(0, milestones_of_small)],
     ("results.md", "ELECTRA-Small on GLUE"): [(1, small_on_glue)],
-    ("log.md", "Mean pooling"): [(1, pooling)],
     ("log.md", "Pretraining metrics of the comparison"): [(1, curves)],
     ("log.md", "During the training of the comparison"): [(1, during_the_training)],
     ("log.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
     ("log.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
-    ("log.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "Pretraining"): [
         (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
         for batch in ("32x128", "128x128")

@@ -53,9 +53,9 @@ def _print_table(table):
 
 
 def finetuning_runs(rows):
-    """DataFrame of the finished runs that belong to a checkpoint: system, seed and percent of its training, task,
-    score, row.
+    """DataFrame of the finished runs that belong to a checkpoint.
 
+    Columns: system, seed and percent of its training, task, score, row.
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
     found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row.task, "score": row.score, "row": row}
@@ -67,8 +67,9 @@ def finetuning_runs(rows):
 
 
 def checkpoint_scores(runs, aggregate="mean"):
-    """DataFrame of `finetuning_runs` with a row per checkpoint, a column per task: means over finetuning seeds, or
-    another aggregate.
+    """DataFrame of `finetuning_runs` with a row per checkpoint and a column per task.
+
+    aggregate: over finetuning seeds.
     """
     return runs.pivot_table(
         index=_CHECKPOINT, columns="task", values="score", aggfunc=aggregate, sort=False
@@ -108,9 +109,9 @@ def print_setting_differences(runs, checkpoints):
 
 
 def checkpoint_flops(path):
-    """Floating point operations spent on a checkpoint of pretrain.py; with two-stage training, those of the first
-    stage, too.
+    """Floating point operations spent on a checkpoint of pretrain.py.
 
+    With two-stage training, those of the first stage, too.
     UserError if it continued the training of other networks.
     """
     checkpoint = load_pretraining_checkpoint(path)
@@ -133,9 +134,9 @@ def checkpoint_flops(path):
 
 
 def compare(scores, systems):
-    """DataFrame by percent of the training: mean and standard error (s.e.) of each system, and of the first minus each
-    other one.
+    """Mean and standard error (s.e.) of each system, and of the first minus each other one.
 
+    A DataFrame by percent of the training.
     scores: Series of the scores of checkpoints (system, seed, percent).   Standard errors are over pretraining seeds,
     NaN for a single seed.
     """

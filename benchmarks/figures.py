@@ -1,6 +1,4 @@
-"""The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m
-benchmarks.figures`.
-"""
+"""The figures of README and docs/, from the raw numbers in results/: `python -m benchmarks.figures`."""
 from itertools import count
 
 import nbformat
@@ -55,9 +53,7 @@ def plot_method():
 
 @torch.no_grad()
 def plot_corruption(sentence=SENTENCE, seed=SEED):
-    """A sentence in four lines: its tokens, masked, with the generator's samples, with the discriminator's
-    probabilities of "replaced".
-    """
+    """A sentence in four lines: its tokens, masks, samples, and probabilities of "replaced"."""
     model_folder = str(MINI / "model")
     hf_tokenizer = load_tokenizer(model_folder)
     model = ELECTRAModel(*load_pair(model_folder, "mini", 64), hf_tokenizer).eval()
@@ -92,7 +88,9 @@ def plot_corruption(sentence=SENTENCE, seed=SEED):
 
 
 def plot_transitions(tasks=("stsb", "qnli")):
-    """Dev score of the first finetuning seed against the operations of pretraining: a line for each pretraining seed.
+    """Dev score of the first finetuning seed against the operations of pretraining.
+
+    A line for each pretraining seed.
     """
     figure, axes = plt.subplots(1, len(tasks), figsize=(9, 3.2), layout="constrained")
     scores = finetuned(MINI)["dev"]
@@ -119,8 +117,9 @@ def plot_transitions(tasks=("stsb", "qnli")):
 
 
 def plot_runs():
-    """Dev scores of all finetuning runs of the last checkpoints as dots: a panel for each task, a column for each
-    pretrained network.
+    """Dev scores of all finetuning runs of the last checkpoints as dots.
+
+    A panel for each task, a column for each pretrained network.
     """
     figure, axes = plt.subplots(1, len(PRIMARY), figsize=(11, 3), layout="constrained")
     scores = finetuned(MINI)["dev"]
@@ -142,8 +141,9 @@ def plot_runs():
 
 
 def plot_small():
-    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/results.md): generator
-    loss and AUC.
+    """Generator loss and AUC of ELECTRA-Small's training, beside points read off Google's figure.
+
+    docs/results.md shows it.
     """
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     curves = {"training, with "

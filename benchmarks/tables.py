@@ -1,5 +1,4 @@
-"""The numbers in the tables of README and docs, computed from the recipes and the raw files: `python -m
-benchmarks.tables`.
+"""The numbers in the tables of README and docs, from the raw files: `python -m benchmarks.tables`.
 
 Labels, columns and digits are those of the document; only the numbers are replaced.
 """
@@ -128,8 +127,9 @@ def electric_flops():
 
 
 def gpu_steps():
-    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled: the columns of
-    benchmarks.gpu.
+    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled.
+
+    The columns are those of benchmarks.gpu.
     """
     eager = json.loads((RESULTS / "gpu_nvidia_h200.json").read_text())["measurements"]["steps of small, eager"]["row"]
     compiled = median(row["tokens_per_second"] for row in read_metrics(SMALL / "metrics.jsonl", "train"))
@@ -155,8 +155,9 @@ def finetuning_settings():
 
 
 def small_on_glue():
-    """Of each network in docs/results.md and of the majority label: medians of the runs on each task, the mean of four
-    tasks.
+    """Medians of the runs on each task and the mean of four tasks, by network.
+
+    The last one is the majority label.
     """
     tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli"]
     groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
@@ -186,8 +187,9 @@ def by_network():
 
 
 def differences():
-    """ELECTRA minus each masked language model, with standard error and Welch's 95% confidence interval: a row for
-    each measure.
+    """ELECTRA minus each masked language model, a row for each measure.
+
+    With standard error and Welch's 95% confidence interval.
     """
     measures = [
         lambda groups: means(MINI, groups).mean(axis=1),
@@ -210,8 +212,9 @@ def differences():
 
 
 def budgets():
-    """By convention of counting: operations per token of ELECTRA and of masked language modelling in MFLOP, and steps
-    of equal compute.
+    """Operations per token of ELECTRA and of masked language modelling, and steps of equal compute.
+
+    A row for each convention of counting, in MFLOP.
     """
     electra = RECIPES["mini"]
     mlm = replace(electra, generator=electra.discriminator, discriminator=None)
@@ -297,8 +300,10 @@ def chunking(name, folder=MINI):
 
 
 def table_5():
-    """With finetuning seed 0: the mean score after half of the steps, the scores after all steps and their mean, and
-    the loss and accuracy of the generator on hidden tokens.
+    """Scores with finetuning seed 0, and the generator on hidden tokens, by system.
+
+    The mean score after half of the steps, the scores after all steps and their mean, and the loss and accuracy of the
+    generator.
     """
     rows = []
     for folder, system in TABLE_5:
@@ -316,10 +321,10 @@ def first_comparison():
 
 
 def pilots():
-    """By pilot: step, loss on hidden tokens and AUC on held-out text; with complete pilots also scores after
-    finetuning.
+    """By pilot: step, loss on hidden tokens and AUC on held-out text.
 
-    The first pilots did not log the loss on hidden tokens, which is that on all chosen ones: each of them was masked.
+    With complete pilots also scores after finetuning. The first pilots did not log the loss on hidden tokens, which is
+    that on all chosen ones: each of them was masked.
     """
     names = [
         "p1_drop0_std02_bc",
@@ -364,8 +369,9 @@ def healthy():
 
 
 def overall_minimal_pairs():
-    """By network: mean accuracy over paradigms, that of random weights, and their paired difference, each with its
-    standard error.
+    """By network: mean accuracy over paradigms, that of random weights, and their paired difference.
+
+    Each with its standard error.
     """
     rows = []
     for file in ("mini", "mini_seeds", "small_discriminator", "small_generator"):
@@ -434,8 +440,9 @@ TABLES = {
 # Writing them
 
 def filled(text, places):
-    """A document with the numbers of `places`, {heading: [(index of the first column with numbers, function) of each
-    table]}.
+    """A document with the numbers of `places`.
+
+    places: {heading: [(index of the first column with numbers, function) of each table]}.
     """
     parts = re.split(r"(?m)^(#+ .*\n)", text)  # text, heading, text, ...
     for i, heading in enumerate(parts):
@@ -467,8 +474,9 @@ def filled_row(row, first_column, numbers):
 
 
 def like(shown, number):
-    """A number in the notation of the one that the document shows: its digits after the point, its zero before it, its
-    exponent.
+    """A number in the notation of the one that the document shows.
+
+    Its digits after the point, its zero before it, its exponent.
     """
     if "e" in shown:
         return f"{number:.0e}".replace("e-0", "e-")

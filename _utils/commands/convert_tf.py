@@ -52,9 +52,9 @@ def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
 
 
 def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTrainedModel, int]:
-    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for
-    'discriminator'.
+    """(network, step) of one part of a checkpoint, in float32.
 
+    The network is an ElectraForMaskedLM for 'generator', an ElectraForPreTraining for 'discriminator'.
     hparams: Google's, a dictionary.   Raises UserError for a missing variable, and for heads of another size than 64
     without hparams.
     """
@@ -70,8 +70,9 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
 
 
 def moments_of(network, prefix, part):
-    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`; {} if the checkpoint has none, as those that
-    Google released.
+    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`.
+
+    {} if the checkpoint has none, as those that Google released.
     """
     variables = open_variables(prefix)
     return {f"{name}.{key}": _values(variables, variable, slot)
@@ -103,8 +104,9 @@ def google_name(name, part, variables):
 
 
 def _config(part, variables, hparams):
-    """The ElectraConfig of a part: sizes from the shapes, other settings from Google's hparams or the defaults
-    (F26).
+    """The ElectraConfig of a part.
+
+    Sizes follow from the shapes, other settings from Google's hparams or the defaults (F26).
     """
     def shape_of(name):
         variable = google_name(name, part, variables)

@@ -127,9 +127,7 @@ def read_vocab(path, vocab_size):
 
 
 def _pretrained_exports(checkpoint, path):
-    """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining
-    checkpoint.
-    """
+    """Yield (part, arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run = parts_of(checkpoint), checkpoint["config"]
     objective = objective_of(run)
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
@@ -148,8 +146,9 @@ def _pretrained_exports(checkpoint, path):
 
 
 def _title(run, objective, families):
-    """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of
-    pretrain.py.
+    """The name of the recipe, or the families if the network is not the recipe's.
+
+    run: configuration of pretrain.py.
     """
     if "size" not in run or run.get(objective.network_key):
         return " and ".join(dict.fromkeys(families))
@@ -158,8 +157,9 @@ def _title(run, objective, families):
 
 
 def _classifier_export(checkpoint, path):
-    """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises UserError if no class of
-    transformers can do it.
+    """("classifier", arguments of `save_network`) for a finetuned checkpoint.
+
+    Raises UserError if no class of transformers can do it.
     """
     run, config = finished_run(checkpoint, path), config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type

@@ -1,6 +1,4 @@
-"""Tables of finished finetuning runs, and submissions to the GLUE server: `python -m _utils glue_results` and
-`glue_submission`.
-"""
+"""The commands `glue_results`, tables of finished runs, and `glue_submission`."""
 from pathlib import Path
 
 import _utils.custom.source  # noqa: F401  runs of custom tasks

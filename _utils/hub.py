@@ -52,9 +52,9 @@ def hub_errors(source, path, advice):
 
 @contextlib.contextmanager
 def names_what_exists(where, notation):
-    """Context manager that turns errors of `datasets` about a configuration or split, which list those that exist, into
-    a UserError. Within `hub_errors`.
+    """Context manager that turns errors of `datasets` about a configuration or split into a UserError.
 
+    These list what exists. Within `hub_errors`.
     where: the beginning of the message, with the value of the user.   notation: of such values.
     """
     try:

@@ -47,9 +47,9 @@ def hub_parts(source):
 
 
 def hub_text(source):
-    """The HubText of an entry of `datas` in HUB_NOTATION, which begins with a hub id or a name in HUB_CORPORA; None for
-    a path, also for an existing one that looks like an id.
+    """The HubText of an entry of `datas` in HUB_NOTATION; None for a path.
 
+    An entry on the hub begins with a hub id or a name in HUB_CORPORA. An existing path that looks like an id is a path.
     Raises UserError for more parts.
     """
     name = without_parts(source)

@@ -28,9 +28,9 @@ FONTS = [
 
 
 def tokens_in_color(examples, columns=110):
-    """Plot examples, each a list of (token, colour or None, small text below it, [colour of its outline]), in wrapped
-    lines.
+    """Plot examples in wrapped lines.
 
+    examples: a list of (token, colour or None, small text below it, [colour of its outline]) for each.
     A plot instead of HTML, because code hosts strip the colours of HTML.
     """
     figure = plt.figure()
@@ -124,8 +124,9 @@ def shaded(text, p, is_outlined):
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
-    """Tokens of the ids `shown` (B, L) where the examples `input_ids` (B, L) are not padded, a list for each
-    example.
+    """Tokens of the ids `shown` (B, L), a list for each example, without padding.
+
+    input_ids: the examples (B, L), which show where the padding is.
     """
     is_token = input_ids != hf_tokenizer.pad_token_id
     return [hf_tokenizer.convert_ids_to_tokens(ids[at].tolist()) for ids, at in zip(shown, is_token)]
@@ -163,12 +164,11 @@ PANELS = {"gen_loss": ("generator: loss", BLUE), "gen_accuracy": ("generator: ac
 
 
 def plot_training(metrics_file):
-    """Losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder: lines for training, dots
-    for held-out text.
+    """Losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder.
 
-    Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text;
-    for the discriminator loss, if it is a plain cross-entropy, the share of replaced tokens as every token's
-    probability; for its AUC, .5. None if no training step was logged.
+    Lines are training, dots held-out text, dotted lines a constant prediction: for the generator loss on hidden tokens,
+    the unigram entropy of the text; for the discriminator loss, if it is a plain cross-entropy, the share of replaced
+    tokens as every token's probability; for its AUC, .5. None if no training step was logged.
     """
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     if train.empty:  # the run was stopped before its first line
@@ -200,8 +200,9 @@ def plot_training(metrics_file):
 
 
 def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settings):
-    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis. settings: of the axes, such as
-    yscale='log'.
+    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis.
+
+    settings: of the axes, such as yscale='log'.
     """
     longest = max(map(max, lengths_by_name.values()))
     width = -(-longest // 40)  # a whole number of tokens, so that every bar covers equally many lengths

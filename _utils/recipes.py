@@ -27,9 +27,7 @@ FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weight
 
 
 def is_pair(initial_weights):
-    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for fresh
-    weights.
-    """
+    """Whether these are a trained generator and discriminator (.pth checkpoint, folder, hub id), not fresh weights."""
     names_a_pair = initial_weights.endswith(".pth") or "discriminator" in initial_weights
     return initial_weights not in FRESH_WEIGHTS and (names_a_pair or os.path.isdir(initial_weights))
 
@@ -69,26 +67,25 @@ class Network:
 
 def network_from(config):
     """The Network of a transformers configuration of any family."""
-    intermediate = config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size
     return Network(
-        config.model_type,
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.num_attention_heads,
-        intermediate,
-        getattr(config, "embedding_size", config.hidden_size),
+        family=config.model_type,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        intermediate=config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size,
+        embedding=getattr(config, "embedding_size", config.hidden_size),
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The networks and settings of one system. Lengths are in tokens, `bs` in examples, `lr` is the peak of the
-    schedule.
+    """The networks and settings of one system.
 
-    Without a discriminator, the generator is trained by masked language modelling alone.
+    Lengths are in tokens, `bs` in examples, `lr` is the peak of the schedule. Without a discriminator, the generator is
+    trained by masked language modelling alone.
     """
     generator: Network
-    discriminator: Network | None
+    discriminator: Network | None = None
     max_length: int
     mask_prob: float
     bs: int
@@ -111,79 +108,114 @@ class Recipe:
         return self.discriminator or self.generator
 
 
-def electra(layers, hidden, heads, intermediate, embedding, generator_size, family="electra", dropout=.1):
-    """(generator, discriminator) of an ELECTRA.
+def electra(generator_size, family="electra", **sizes):
+    """{'generator': Network, 'discriminator': Network} of an ELECTRA, whose discriminator has these sizes.
 
-    The generator's hidden size is that of the discriminator times `generator_size`; its feed-forward layers are four
-    times as wide, its attention heads have size 64 (run_pretraining.py:get_generator_config, F26).
+    The generator's hidden size is that of the discriminator times `generator_size`.
     """
-    width = round(hidden * generator_size)
-    return (Network(family, layers, width, max(1, width // 64), 4 * width, embedding, dropout=dropout),
-            Network(family, layers, hidden, heads, intermediate, embedding, dropout=dropout))
+    discriminator = Network(family=family, **sizes)
+    return {"generator": with_width(discriminator, discriminator.hidden * generator_size),
+            "discriminator": discriminator}
+
+
+def with_width(network, hidden):
+    """A Network with another hidden size, rounded, in the proportions of Google's generators.
+
+    Feed-forward layers are four times as wide, attention heads have size 64 (run_pretraining.py:get_generator_config,
+    F26).
+    """
+    hidden = round(hidden)
+    return replace(network, hidden=hidden, heads=max(1, hidden // 64), intermediate=4 * hidden)
 
 
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
-_BERT = Network("bert", 12, 256, 4, 1024, 256, 128)
-_ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
-_BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
-_LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
-_LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
-# The quickstart's: minutes on two CPU cores, which the paper's method does not fit into. A discriminator only
-# learns once its generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes
-# longer: an AUC of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator
-# that was trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
-_QUICKSTART = (48, .25, 32, 1_500, 60, 2e-3, 1e-3, .8, 128)
-# An ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than chance with
-# short examples, a low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of BERT-Base to the
-# smaller width.
-_TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
-# An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et al.,
-# 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the frequencies of
-# tokens alone (docs/results.md).
-_MINI = (64, .15, 64, 37_000, 1_000, 5e-4, 3e-4, .8, 128)
-_TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
-_TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)
+_BERT = Network("bert", layers=12, hidden=256, heads=4, intermediate=1024, embedding=256, positions=128)
+_ALBERT = Network("albert", layers=12, hidden=256, heads=4, intermediate=1024, embedding=128, positions=128)
+_BASELINE = dict(
+    max_length=128, mask_prob=.15, bs=128, steps=1_500_000, warmup_steps=10_000, lr=5e-4,
+    glue_lr=3e-4, layer_decay=.8, glue_length=128,
+    electra_mask_style=False, schedule="separate_linear",
+)
+_LMTUNERS = dict(
+    max_length=128, mask_prob=.15, bs=512, steps=500_000, warmup_steps=40_000, lr=2e-3,
+    glue_lr=3e-4, layer_decay=.8, glue_length=128,
+    electra_mask_style="always", optimizer="lamb", schedule="separate_linear",
+)
+# Settings of an ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than
+# chance with short examples, a low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of
+# BERT-Base to the smaller width.
+_TINY = dict(
+    max_length=32, mask_prob=.15, bs=64, steps=3_000, warmup_steps=300, lr=3e-4,
+    glue_lr=1e-3, layer_decay=.8, glue_length=128,
+    initializer_range=.05,
+)
+_TINY_BERT = Network("bert", layers=2, hidden=128, heads=2, intermediate=512, embedding=128)
+_TINY_ALBERT = Network("albert", layers=2, hidden=128, heads=2, intermediate=512, embedding=128)
 
 RECIPES = {
-    #                     layers hidden heads interm. embed. gen.   length mask  bs   steps      warmup  lr    GLUE: lr
-    # decay length
-    "small": Recipe(*electra(12, 256, 4, 1024, 128, 1 / 4), 128, 0.15, 128, 1_000_000, 10_000, 5e-4, 3e-4, 0.8, 128),
-    "base": Recipe(*electra(12, 768, 12, 3072, 768, 1 / 3), 512, 0.15, 256, 766_000, 10_000, 2e-4, 1e-4, 0.8, 512),
-    "large": Recipe(*electra(24, 1024, 16, 4096, 1024, 1 / 4), 512, 0.25, 2048, 400_000, 10_000, 2e-4, 5e-5, 0.9, 512),
-    "small++": Recipe(*electra(12, 256, 4, 1024, 128, 1.0), 512, 0.15, 128, 4_000_000, 10_000, 5e-4, 3e-4, 0.8, 512),
-    "tiny": Recipe(*electra(2, 128, 2, 512, 128, 1 / 4), *_TINY),
-    "mini": Recipe(*electra(4, 128, 2, 512, 128, 1 / 2, family="roformer"), *_MINI),
+    # The paper's, and Google's released model.
+    "small": Recipe(
+        **electra(1 / 4, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
+        max_length=128, mask_prob=.15, bs=128, steps=1_000_000, warmup_steps=10_000, lr=5e-4,
+        glue_lr=3e-4, layer_decay=.8, glue_length=128,
+    ),
+    "base": Recipe(
+        **electra(1 / 3, layers=12, hidden=768, heads=12, intermediate=3072, embedding=768),
+        max_length=512, mask_prob=.15, bs=256, steps=766_000, warmup_steps=10_000, lr=2e-4,
+        glue_lr=1e-4, layer_decay=.8, glue_length=512,
+    ),
+    "large": Recipe(
+        **electra(1 / 4, layers=24, hidden=1024, heads=16, intermediate=4096, embedding=1024),
+        max_length=512, mask_prob=.25, bs=2048, steps=400_000, warmup_steps=10_000, lr=2e-4,
+        glue_lr=5e-5, layer_decay=.9, glue_length=512,
+    ),
+    "small++": Recipe(
+        **electra(1, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
+        max_length=512, mask_prob=.15, bs=128, steps=4_000_000, warmup_steps=10_000, lr=5e-4,
+        glue_lr=3e-4, layer_decay=.8, glue_length=512,
+    ),
+    "tiny": Recipe(**electra(1 / 4, layers=2, hidden=128, heads=2, intermediate=512, embedding=128), **_TINY),
+    # An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et
+    # al., 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the
+    # frequencies of tokens alone (docs/results.md).
+    "mini": Recipe(
+        **electra(1 / 2, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128),
+        max_length=64, mask_prob=.15, bs=64, steps=37_000, warmup_steps=1_000, lr=5e-4,
+        glue_lr=3e-4, layer_decay=.8, glue_length=128,
+    ),
+    # Minutes on two CPU cores, which the paper's method does not fit into. A discriminator only learns once its
+    # generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes longer: an AUC
+    # of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator that was
+    # trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
     "quickstart": Recipe(
-        *electra(4, 128, 2, 512, 128, 1.0, family="roformer", dropout=0.0),
-        *_QUICKSTART,
-        0.05,
-        tying="all",
-        disc_weight=5.0,
+        **electra(1, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128, dropout=0.),
+        max_length=48, mask_prob=.25, bs=32, steps=1_500, warmup_steps=60, lr=2e-3,
+        glue_lr=1e-3, layer_decay=.8, glue_length=128,
+        initializer_range=.05, tying="all", disc_weight=5.,
     ),
     # The baselines of lmtuners, with the settings of its script.
-    "bert_small": Recipe(_BERT, None, 128, 0.15, 128, 1_500_000, 10_000, 5e-4, 3e-4, 0.8, 128, **_BASELINE),
-    "albert_small": Recipe(_ALBERT, None, 128, 0.15, 128, 1_500_000, 10_000, 5e-4, 3e-4, 0.8, 128, **_BASELINE),
+    "bert_small": Recipe(generator=_BERT, **_BASELINE),
+    "albert_small": Recipe(generator=_ALBERT, **_BASELINE),
     # The published systems of lmtuners: ALECTRA with 4M parameters and ELECTRA with 17M.
-    "alectra_small": Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
+    "alectra_small": Recipe(generator=replace(_ALBERT, layers=3, heads=1), discriminator=_ALBERT, **_LMTUNERS),
     "electra_small_lmtuners": Recipe(
-        Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS
+        generator=replace(_BERT, layers=3, heads=1, intermediate=256), discriminator=_BERT, **_LMTUNERS
     ),
-    # For comparing families in minutes, with the settings of tiny.
-    "bert_tiny": Recipe(_TINY_BERT, None, *_TINY, electra_mask_style=False),
-    "albert_tiny": Recipe(_TINY_ALBERT, None, *_TINY, electra_mask_style=False),
-    "alectra_tiny": Recipe(Network("albert", 1, 128, 1, 512, 128), _TINY_ALBERT, *_TINY),
+    # For comparing families in minutes.
+    "bert_tiny": Recipe(generator=_TINY_BERT, **_TINY, electra_mask_style=False),
+    "albert_tiny": Recipe(generator=_TINY_ALBERT, **_TINY, electra_mask_style=False),
+    "alectra_tiny": Recipe(
+        generator=replace(_TINY_ALBERT, layers=1, heads=1), discriminator=_TINY_ALBERT, **_TINY
+    ),
 }
 
 
 def recipe_of(c):
-    """The recipe of a configuration, with the generator that generator_hidden_size, generator_layers and tying select
-    (F89, F91, F93).
-    """
+    """The recipe of a configuration, with the generator that its keys select (F89, F91, F93)."""
     recipe = RECIPES[c.size]
     generator, encoder = recipe.generator, recipe.encoder
     if c.generator_hidden_size:
-        width = round(encoder.hidden * c.generator_hidden_size)
-        generator = replace(generator, hidden=width, heads=max(1, width // 64), intermediate=4 * width)
+        generator = with_width(generator, encoder.hidden * c.generator_hidden_size)
     if c.generator_layers:
         generator = replace(generator, layers=round(encoder.layers * c.generator_layers))
     if c.tying == "none":
@@ -194,9 +226,9 @@ def recipe_of(c):
 def config_from_shapes(shape_of):
     """The ElectraConfig of trained weights, from their shapes.
 
-    shape_of: a function from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape;
-    KeyError if missing. Attention heads have size 64, as in all models of Google. Settings that do not affect shapes
-    are those of `Network.config`.
+    shape_of: from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape; KeyError if it
+    is missing. Attention heads have size 64, as in all models of Google. Settings that do not affect shapes are those
+    of `Network.config`.
     """
     vocab_size, embedding = shape_of("electra.embeddings.word_embeddings.weight")
     positions = shape_of("electra.embeddings.position_embeddings.weight")[0]
@@ -204,9 +236,8 @@ def config_from_shapes(shape_of):
     with suppress(KeyError):
         for layers in itertools.count():
             hidden = shape_of(f"electra.encoder.layer.{layers}.attention.self.query.weight")[0]
-    return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(
-        vocab_size
-    )
+    heads = max(1, hidden // 64)
+    return Network("electra", layers, hidden, heads, intermediate, embedding, positions).config(vocab_size)
 
 
 def warmup_in_steps(warmup, steps):

@@ -21,21 +21,8 @@ from benchmarks.report import check_output
 _CHECKPOINT = ["system", "seed", "percent"]
 
 
-def compare_pretraining(
-    systems: list,  # base_run_names, each pretrained with one seed or several
-    *,
-    tasks=None,     # names of tasks, such as cola,stsb; default: all that these checkpoints have in common
-    baseline=None,  # a run to show as a dotted line, for example untrained_11081
-    plot="checkpoints/glue/compare_pretraining.png",  # scores against compute; default: %(default)s
-):
-    """Compare pretrained systems by their scores after finetuning, against the floating point operations of their
-    pretraining.
-
-    Of each run, all checkpoints count whose finetuning group has its default name (RUN_25.0%, ...) and finished runs of
-    all tasks. The score of a checkpoint is the mean over the tasks of the mean over finetuning seeds; settings of
-    finetuning and numbers of runs that differ are printed. The unit of the comparison is the pretraining seed: errors
-    are computed from the scores of different seeds only.
-    """
+def compare_pretraining(systems, *, tasks, baseline, plot):
+    """Compare pretrained systems by their scores after finetuning. Arguments as in `_utils/__main__.py`."""
     check_output("--plot", plot, ".png")
     runs = finetuning_runs(Runs())
     table = checkpoint_scores(runs)
@@ -66,9 +53,9 @@ def _print_table(table):
 
 
 def finetuning_runs(rows):
-    """DataFrame of the finished runs that belong to a checkpoint: system, seed and percent of its training, task,
-    score, row.
+    """DataFrame of the finished runs that belong to a checkpoint.
 
+    Columns: system, seed and percent of its training, task, score, row.
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
     found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row.task, "score": row.score, "row": row}
@@ -80,8 +67,9 @@ def finetuning_runs(rows):
 
 
 def checkpoint_scores(runs, aggregate="mean"):
-    """DataFrame of `finetuning_runs` with a row per checkpoint, a column per task: means over finetuning seeds, or
-    another aggregate.
+    """DataFrame of `finetuning_runs` with a row per checkpoint and a column per task.
+
+    aggregate: over finetuning seeds.
     """
     return runs.pivot_table(
         index=_CHECKPOINT, columns="task", values="score", aggfunc=aggregate, sort=False
@@ -121,9 +109,9 @@ def print_setting_differences(runs, checkpoints):
 
 
 def checkpoint_flops(path):
-    """Floating point operations spent on a checkpoint of pretrain.py; with two-stage training, those of the first
-    stage, too.
+    """Floating point operations spent on a checkpoint of pretrain.py.
 
+    With two-stage training, those of the first stage, too.
     UserError if it continued the training of other networks.
     """
     checkpoint = load_pretraining_checkpoint(path)
@@ -146,9 +134,9 @@ def checkpoint_flops(path):
 
 
 def compare(scores, systems):
-    """DataFrame by percent of the training: mean and standard error (s.e.) of each system, and of the first minus each
-    other one.
+    """Mean and standard error (s.e.) of each system, and of the first minus each other one.
 
+    A DataFrame by percent of the training.
     scores: Series of the scores of checkpoints (system, seed, percent).   Standard errors are over pretraining seeds,
     NaN for a single seed.
     """

@@ -1,11 +1,10 @@
-"""Pretraining steps with several settings of OpenMP and of glibc's malloc, on an idle machine and next to a busy
-process.
+"""Pretraining steps with settings of OpenMP and malloc, on an idle machine and next to a busy process.
 
     python -m benchmarks.environment [size=mini] [bs=64] [max_length=64] [precision=fp32] [rounds=3] [seconds=8]
 
 These settings are environment variables that are read once, so each measurement is a new process. The settings
-alternate within a round.
-Prints tokens/s and the ratio to the settings of the scripts, and writes them to benchmarks/results/.
+alternate within a round. Prints tokens/s and the ratio to the settings of the scripts, and writes them to
+benchmarks/results/.
 """
 import json
 import os

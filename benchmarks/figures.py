@@ -1,6 +1,4 @@
-"""The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m
-benchmarks.figures`.
-"""
+"""The figures of README and docs/, from the raw numbers in results/: `python -m benchmarks.figures`."""
 from itertools import count
 
 import nbformat
@@ -30,7 +28,6 @@ from benchmarks.tables import (
     RESULTS,
     SEEDS,
     SMALL,
-    aucs,
     finetuned,
     means,
     million_tokens,
@@ -56,9 +53,7 @@ def plot_method():
 
 @torch.no_grad()
 def plot_corruption(sentence=SENTENCE, seed=SEED):
-    """A sentence in four lines: its tokens, masked, with the generator's samples, with the discriminator's
-    probabilities of "replaced".
-    """
+    """A sentence in four lines: its tokens, masks, samples, and probabilities of "replaced"."""
     model_folder = str(MINI / "model")
     hf_tokenizer = load_tokenizer(model_folder)
     model = ELECTRAModel(*load_pair(model_folder, "mini", 64), hf_tokenizer).eval()
@@ -93,7 +88,9 @@ def plot_corruption(sentence=SENTENCE, seed=SEED):
 
 
 def plot_transitions(tasks=("stsb", "qnli")):
-    """Dev score of the first finetuning seed against the operations of pretraining: a line for each pretraining seed.
+    """Dev score of the first finetuning seed against the operations of pretraining.
+
+    A line for each pretraining seed.
     """
     figure, axes = plt.subplots(1, len(tasks), figsize=(9, 3.2), layout="constrained")
     scores = finetuned(MINI)["dev"]
@@ -120,8 +117,9 @@ def plot_transitions(tasks=("stsb", "qnli")):
 
 
 def plot_runs():
-    """Dev scores of all finetuning runs of the last checkpoints as dots: a panel for each task, a column for each
-    pretrained network.
+    """Dev scores of all finetuning runs of the last checkpoints as dots.
+
+    A panel for each task, a column for each pretrained network.
     """
     figure, axes = plt.subplots(1, len(PRIMARY), figsize=(11, 3), layout="constrained")
     scores = finetuned(MINI)["dev"]
@@ -143,8 +141,9 @@ def plot_runs():
 
 
 def plot_small():
-    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/results.md): generator
-    loss and AUC.
+    """Generator loss and AUC of ELECTRA-Small's training, beside points read off Google's figure.
+
+    docs/results.md shows it.
     """
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     curves = {"training, with "
@@ -206,31 +205,8 @@ def plot_tying():
     return figure
 
 
-def plot_long_continuation():
-    """Continued pretraining of 2,000 steps on 2 MB of novels with three learning rates, at the milestones."""
-    figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
-    folder = RESULTS / "continued"
-    rates = (("5e-5", "5e-5, a tenth of the recipe's rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE),
-             ("5e-3", "5e-3", GREY))
-    for rate, title, color in rates:
-        held_out = pd.DataFrame(read_metrics(folder / f"long_lr{rate}_1.jsonl", "held_out"))
-        curves = {"held-out novels: generator loss\non hidden tokens": held_out["gen_loss_hidden"],
-                  "held-out novels: AUC on samples\nof its own generator": held_out["disc_auc"]}
-        percents = 100 * held_out["step"] / held_out["step"].max()
-        for text in ("novels", "Wikipedia"):
-            found = aucs(folder / f"long_networks_on_{text.lower()}.txt")
-            curves[f"{text}: AUC on samples\nof the original generator"] = [
-                found["discriminator"], *(found[f"long_lr{rate}_1_{percent}%.pth"] for percent in percents[1:])]
-        for axis, (name, values) in zip(axes, curves.items()):
-            axis.plot(held_out["step"], values, "o-", ms=3, lw=1, color=color, label=title)
-            axis.set(title=name, xlabel="step")
-    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=3)
-    return figure
-
-
 if __name__ == "__main__":
     plot_method().savefig(REPO / "docs/method.png", dpi=120)
-    plot_long_continuation().savefig(RESULTS / "continued/long.png", dpi=100)
     plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
     plot_tying().savefig(RESULTS / "objectives/tying.png", dpi=100)
     plot_small().savefig(SMALL / "training.png", dpi=100)

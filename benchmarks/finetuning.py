@@ -1,14 +1,13 @@
-"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; each variant in a process
-of its own, in turn.
+"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does.
 
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small]
-    [bs=32]
-                                    [max_length=128] [device=cpu] [rounds=2]
+                                    [bs=32] [max_length=128] [device=cpu] [rounds=2]
 
-A round is one pass of every variant over the first `rows` rows of each task (None: all; MRPC: both orders of its
-pairs). Without a glue_dir the tables are synthetic and their sentences short. Prints rows/s, the ratio to the reference
-of the same round, tokens per row with padding, and the seconds of an epoch of the whole tables at this speed; writes
-them to benchmarks/results/. The encoder has initial weights, because their values do not matter here.
+Each variant runs in a process of its own, in turn. A round is one pass of every variant over the first `rows` rows of
+each task (None: all; MRPC: both orders of its pairs). Without a glue_dir the tables are synthetic and their sentences
+short. Prints rows/s, the ratio to the reference of the same round, tokens per row with padding, and the seconds of an
+epoch of the whole tables at this speed; writes them to benchmarks/results/. The encoder has initial weights, because
+their values do not matter here.
 """
 import contextlib
 import sys
@@ -119,8 +118,9 @@ class Variant:
         self.log = RunLog("benchmark", Path(folder, name), {"logger": None})
 
     def prepare(self, name, n=None):
-        """Encode a task, or its first n rows, and build its model; (rows of a pass, of the whole table, tokens of a
-        pass with padding).
+        """Encode a task, or its first n rows, and build its model.
+
+        Returns (rows of a pass, of the whole table, tokens of a pass with padding).
         """
         [(task, table)] = [(task, table) for task, table in self.tables.items() if task.name == name]
         n = min(n or self.rows or len(table), len(table))

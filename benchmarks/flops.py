@@ -1,5 +1,6 @@
-"""The floating point operations of each recipe's training by the three conventions of counting, and of a step of each
-objective beside ELECTRA's: `python -m benchmarks.flops`.
+"""Floating point operations of training: `python -m benchmarks.flops`.
+
+Of each recipe by the three conventions of counting, and of a step of each objective beside ELECTRA's.
 """
 import itertools
 from dataclasses import replace
@@ -23,9 +24,9 @@ def forward_flops(network, vocab_size, length, predicted):
 
 
 def google_flops(network, vocab_size, length, predicted, is_dense=True):
-    """Operations per token of a forward pass as Google's flops_computation.py counts them (F103): also softmax, dropout
-    and LayerNorm.
+    """Operations per token of a forward pass as Google's flops_computation.py counts them (F103).
 
+    It also counts softmax, dropout and LayerNorm.
     predicted: as in `forward_flops`.   is_dense: count the input embedding as a dense product.
     """
     h, i, e, n = network.hidden, network.intermediate, network.embedding, network.heads
@@ -85,9 +86,9 @@ OF_OBJECTIVES = {"mlm": mlm, "replace_mlm": replace_mlm, "all_tokens_mlm": two_m
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):
-    """Floating point operations per token of a training step. length, mask_prob, objective (a name): None: those of the
-    recipe.
+    """Floating point operations per token of a training step.
 
+    length, mask_prob, objective (a name): None: those of the recipe.
     count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in
     forward passes. Google counts differently (`google_flops`, F103). The generator's head only processes masked
     positions.

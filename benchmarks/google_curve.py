@@ -3,9 +3,9 @@
     python -m benchmarks.google_curve curve=PATH books=PATH [vocab=PATH] [objective=electra] [seeds=1,2,3]
 
 curve: a folder with run_1.txt, run_2.txt ... of Google's code, each with a line "step loss" per step.   vocab: their
-vocab.txt; default: that in `curve`.
-books: their text as an .xz file, of which the first 9 MB are used.   seeds: runs of pretrain.py, of the examples as
-well.
+vocab.txt; default: that in `curve`.   books: their text as an .xz file, of which the first 9 MB are used.   seeds: of
+the runs of pretrain.py and of their examples.
+
 The discriminator has 3 layers x 128; a step has 48 x 32 tokens. With objective=electra it is the generator, too (F91),
 and a quarter of the tokens are masked; with objective=electric there are two towers of 3 layers x 64, and 15% are.
 Google's runs of ELECTRA end before the schedule does, so these stop there too. Each run takes about ten minutes on one

@@ -1,26 +1,19 @@
-"""Some minutes on a GPU: does everything run, are the results right, and how fast is it?
+"""Some minutes on a GPU: is a step of pretraining right, and how fast is it?
 
-    python -m benchmarks.gpu [device=cuda] [sections=changes,replay,steps,equality,runs,finetuning,kernels]
-                             [sizes=small] [kinds=captured,eager] [at_once=1,2,4] [glue_dir=PATH] [limit=300]
-                             [minutes=9] [results=benchmarks/results] [miniature=False]
+    python -m benchmarks.gpu [device=cuda] [sections=changes,replay,steps] [sizes=small] [kinds=captured,eager]
+                             [limit=300] [minutes=9] [results=benchmarks/results] [miniature=False]
 
 The environment (versions, driver, GPUs) is always recorded first. Then, the most valuable first:
 changes: what makes the compiled and captured step faster, which compile=True runs: each with its time, its compilation
 and its gradients, one after the other in one process.   replay: that step's random numbers and learning rate, and 20
 steps compared with eager ones.   steps: speed and memory of pretraining from the loader on; `kinds`: eager; compiled;
-compiled and captured in CUDA graphs (compile=True); compiled with torch.compile's own CUDA graphs.   equality: a step
-with the same weights, masks and samples, compared with the CPU.   runs: short runs of pretrain.py in every precision,
-loaded again, and compiled.   finetuning: rows/s with several runs at once on one GPU, on CoLA of glue_dir or on
-synthetic sentences.   kernels: those that take the longest in a step, by a profiler that itself takes long.
+compiled and captured in CUDA graphs (compile=True); compiled with torch.compile's own CUDA graphs (reduce-overhead).
 
 Each measurement is a new process that is stopped after `limit` seconds, so a failure does not affect the others; what
 it has measured by then is kept. After `minutes` no further one is started. All are collected in <results>/gpu_<name of
 the device>.json, which keeps earlier measurements that are not repeated. The exit status is 1 if a measurement failed,
 was not finished, or is beyond its threshold. Needs no network. Compiled code is kept in datasets/compiled, as by
 pretrain.py. miniature=True: tiny sizes, to test the command itself, also with device=cpu.
-
-A section is a generator of dictionaries, which are written to the result as soon as they are known: "summary" is one
-line, "row" a row of a table, and "checks" {what: (value, the largest one that is right)}.
 """
 import contextlib
 import itertools
@@ -36,18 +29,14 @@ import time
 from pathlib import Path
 from typing import Literal
 
-import psutil
 import torch
 
 import finetune  # noqa: F401  shows what is missing in the environment
 from _utils.keys import Count, Device, Size, Text, list_of
 from _utils.runs.checkpoints import versions
 from _utils.training.device import choose_device
-from benchmarks.gpu_checks import equality, replay
-from benchmarks.gpu_scripts import finetuning, runs
-from benchmarks.gpu_speed import changes, kernels, steps
-from benchmarks.gpu_training import KINDS
-from benchmarks.report import describe_machine, parse, processes, slug
+from benchmarks.gpu_steps import KINDS, changes, replay, steps
+from benchmarks.report import describe_machine, parse, slug
 
 REPO = Path(__file__).parents[1]
 
@@ -86,20 +75,15 @@ def driver_version():
 
 # The command
 
-SECTIONS = {
-    function.__name__: function
-    for function in (environment, changes, replay, steps, equality, runs, finetuning, kernels)
-}
+SECTIONS = {function.__name__: function for function in (environment, changes, replay, steps)}
 DEFAULTS = {"device": "cuda", "sections": [name for name in SECTIONS if name != "environment"], "sizes": ["small"],
-            "kinds": ["captured", "eager"], "at_once": [1, 2, 4], "glue_dir": None, "limit": 300, "minutes": 9,
-            "results": str(REPO / "benchmarks/results"), "miniature": False}
+            "kinds": ["captured", "eager"], "limit": 300, "minutes": 9, "results": str(REPO / "benchmarks/results"),
+            "miniature": False}
 TYPES = {
     "device": Device | None,
     "sections": list_of(Literal[tuple(SECTIONS)], f"a list of {', '.join(SECTIONS)}"),
     "sizes": list_of(Size, "a list of sizes"),
     "kinds": list_of(Literal[KINDS], f"a list of {', '.join(KINDS)}"),
-    "at_once": processes(1),
-    "glue_dir": Text | None,
     "limit": Count,
     "minutes": Count,
     "results": Text,
@@ -110,19 +94,11 @@ TYPES = {
 def measurements(given):
     """{name: (section, its arguments)}, in the order of SECTIONS."""
     shared = {"device": given.device, "miniature": given.miniature}
-    glue_dir = given.glue_dir and str(Path(given.glue_dir).absolute())
     sizes = ["tiny"] if given.miniature else given.sizes
     kinds = ["eager"] if given.device == "cpu" else given.kinds
-    found = {}
-    for section in filter(given.sections.__contains__, SECTIONS):
-        if section in ("steps", "kernels"):
-            for size, kind in itertools.product(sizes, kinds):
-                found[f"{section} of {size}, {kind}"] = section, {**shared, "size": size, "kind": kind}
-        elif section == "finetuning":
-            for n in given.at_once:
-                found[f"{section}, {n} at once"] = section, {**shared, "at_once": n, "glue_dir": glue_dir}
-        elif section != "environment":
-            found[section] = section, shared
+    found = {section: (section, shared) for section in ("changes", "replay") if section in given.sections}
+    for size, kind in itertools.product(sizes, kinds) if "steps" in given.sections else ():
+        found[f"steps of {size}, {kind}"] = "steps", {**shared, "size": size, "kind": kind}
     return found
 
 
@@ -164,16 +140,9 @@ def run_section(section, arguments, path):
 
 
 def stop(process):
-    """Kill a process, if it still runs, with all that it started; the workers of a launcher have sessions of their own.
-    """
-    started = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        started = psutil.Process(process.pid).children(recursive=True)
+    """Kill a process, if it still runs, with the workers that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for one in started:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
     process.wait()
 
 

@@ -30,8 +30,9 @@ COMPILED = "datasets/compiled"
 
 
 class Keep(Callback):
-    """Keeps the metrics, the weights in half precision and the compiled step of a PretrainingRun in a folder: every
-    `minutes`, and at the end.
+    """Keeps the metrics, the weights in half precision and the compiled step of a PretrainingRun in a folder.
+
+    It does so every `minutes`, and at the end.
     """
     order = TrainingRecorder.order + 1
 
@@ -64,8 +65,9 @@ class Keep(Callback):
 
 
 def bytes_in_half_precision(checkpoint):
-    """The file of a pretraining checkpoint with its weights in float16. Shared weights stay shared, and are stored
-    once.
+    """The file of a pretraining checkpoint with its weights in float16.
+
+    Shared weights stay shared, and are stored once.
     """
     halves, file = {}, io.BytesIO()
     for name, value in checkpoint["model"].items():
@@ -85,8 +87,9 @@ def archive(paths):
 
 
 def write_pieces(folder, name, version, suffix, data):
-    """Write bytes as <name>_<version><suffix>.<piece>of<pieces>, of at most PIECE bytes each, and then delete other
-    versions.
+    """Write bytes as <name>_<version><suffix>.<piece>of<pieces>, then delete other versions.
+
+    Pieces have at most PIECE bytes.
     """
     starts = range(0, len(data), PIECE)
     paths = [folder / f"{name}_{version}{suffix}.{i:02}of{len(starts):02}" for i in range(1, len(starts) + 1)]

@@ -24,7 +24,9 @@ TYPES = {"bs": Count, "max_length": count(8), "examples": Count, "workers": proc
 
 
 def random_examples(n, max_length, folder, vocab_size=30_000):
-    """Arrow-backed random examples with the lengths of the example builder: nine of ten full, the others of any length.
+    """Arrow-backed random examples with the lengths of the example builder.
+
+    Nine of ten are full, the others of any length.
     """
     rng = random.Random(0)
     lengths = [max_length if rng.random() < .9 else rng.randint(5, max_length) for _ in range(n)]

@@ -1,7 +1,6 @@
 """Score minimal pairs of sentences, such as BLiMP's, or plain sentences: `python -m _utils minimal_pairs`."""
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -33,20 +32,8 @@ EXPECTED = ("Expected .jsonl files with a JSON object on each line with the stri
 FEW_PARADIGMS = 20
 
 
-def minimal_pairs(
-    checkpoints: list,  # checkpoints of pretrain.py, transformers folders or hub ids, with the head of the pretraining
-    # a folder of .jsonl files with pairs, as BLiMP's, or one file; or a .txt file with a sentence on each line
-    path,
-    *,
-    # network to score; default: the discriminator if there is one
-    part: Literal["generator", "discriminator"] = None,
-    untrained=False,     # also score each architecture with random weights
-    seed=0,              # random seed of --untrained; default: %(default)s
-    device=None,         # default: the first GPU, else the CPU
-    # accuracy by paradigm, and in ..._scores.csv the scores of all sentences; default: %(default)s
-    csv="checkpoints/minimal_pairs.csv",
-):
-    """Score minimal pairs of sentences, such as BLiMP's, or the sentences of a text file."""
+def minimal_pairs(checkpoints, path, *, part, untrained, seed, device, csv):
+    """Score minimal pairs of sentences, or the sentences of a text file. Arguments as in `_utils/__main__.py`."""
     check_output("--csv", csv, ".csv")
     device, path = choose_device(device), Path(path)
     is_text = path.is_file() and path.suffix == ".txt"
@@ -85,9 +72,9 @@ def read_sentences(path):
 
 
 def read_pairs(path):
-    """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder, a Path: good, bad, field, phenomenon,
-    paradigm.
+    """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder, a Path.
 
+    Columns: good, bad, field, phenomenon, paradigm.
     Raises UserError with file and line for a pair that cannot be read, and for a path without pairs.
     """
     pairs = []
@@ -104,9 +91,9 @@ def read_pairs(path):
 
 
 def load_models(names, part=None, untrained_seed=None):
-    """{name for the tables: PretrainedNetwork} of checkpoints. untrained_seed: add each architecture with random
-    weights; None: do not.
+    """{name for the tables: PretrainedNetwork} of checkpoints.
 
+    untrained_seed: add each architecture with random weights; None: do not.
     The name of a .pth file is short, unless an earlier one has it.
     """
     models = {}
@@ -138,9 +125,9 @@ def score(model, sentences, device, name):
 
 
 def accuracy_by_paradigm(pairs, scores):
-    """DataFrame indexed by field, phenomenon and paradigm: its pairs, and for each checkpoint the percentage of correct
-    pairs.
+    """DataFrame of the percentage of correct pairs by paradigm and checkpoint.
 
+    Its index is (field, phenomenon, paradigm); the column `pairs` has their number.
     pairs: from `read_pairs`.   scores: {checkpoint: {sentence: score}}. A pair is correct if its good sentence has the
     higher score; equal scores count one half.
     """
@@ -153,14 +140,13 @@ def accuracy_by_paradigm(pairs, scores):
 
 
 def summarize(paradigms):
-    """(means, standard errors) of `accuracy_by_paradigm`: DataFrames with a row per phenomenon, ordered by field, then
-    the overall mean.
+    """(means, standard errors) of `accuracy_by_paradigm` by phenomenon, then the overall mean.
 
-    Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all
-    paradigms, divided by the square root of k: the pairs of a paradigm share a template, for which even a network with
-    random weights has a preference, so they are not independent. The overall mean of random weights lies within two of
-    these standard errors of 50% (docs/paper.md).
-    That of a single paradigm is missing.
+    DataFrames, ordered by field. Every paradigm has the same weight. The standard error of a mean of k paradigms is the
+    standard deviation over all paradigms, divided by the square root of k: the pairs of a paradigm share a template,
+    for which even a network with random weights has a preference, so they are not independent. The overall mean of
+    random weights lies within two of these standard errors of 50% (docs/paper.md). That of a single paradigm is
+    missing.
     """
     table, accuracies = paradigms.reset_index(), paradigms.drop(columns="pairs")
     # one of BLiMP's phenomena has two
@@ -181,8 +167,9 @@ def with_interval(accuracy, n):
 
 
 def report(paradigms):
-    """The table of phenomena as text: percentage and standard error for each checkpoint, or 95% interval if there is
-    one paradigm.
+    """The table of phenomena as text: percentage and standard error for each checkpoint.
+
+    Of one paradigm, its 95% interval.
     """
     means, errors = summarize(paradigms)
     n_pairs, n_paradigms = paradigms["pairs"].sum(), len(paradigms)

@@ -1,20 +1,20 @@
-"""Pretraining steps, compared with a reference that computes as electra_pytorch does; each variant in a process of its
-own, in turn.
+"""Pretraining steps, compared with a reference that computes as electra_pytorch does.
 
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
                                       [micro_batch=...] [compile=False] [vocab=30522] [cpu_time=False]
                                       [variants=reference fp32,pretrain.py fp32,...]
 
-A variant is a system and a precision: the reference, pretrain.py, or pretrain.py with an objective, such as "electric
-fp32". cpu_time=True: the time of the process, over all threads, which other processes change less.
+Each variant runs in a process of its own, in turn. A variant is a system and a precision: the reference, pretrain.py,
+or pretrain.py with an objective, such as "electric fp32". cpu_time=True: the time of the process, over all threads,
+which other processes change less.
 
 Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of
 all tensors but weights and optimizer state, the share of the measured matmul throughput of the machine, and the share
 of the time of each part of a step (not with compile=True, where a step has no parts); writes them to
 benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out on a
-CPU that only emulates it. Steps of pretrain.py include what its training does around them:
-the copy to the GPU, new masks, the schedule, the check for non-finite gradients, the log. The reference's process has
-the default settings of OpenMP and malloc, which the scripts change.
+CPU that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the GPU, new
+masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings of
+OpenMP and malloc, which the scripts change.
 """
 import contextlib
 import itertools
@@ -102,9 +102,7 @@ class Training:
             self.learn.one_batch(self.learn.train_iter, next(self.batches))
 
     def lasting_bytes(self):
-        """(bytes of weights and optimizer state; of what else stays allocated between steps: gradients and copies of
-        weights).
-        """
+        """(bytes of weights and optimizer state, bytes of gradients and copies of weights)."""
         gradients, moments = self.learn.gradients, self.learn.opt.opt.state.values()
         copies = [gradients.flat_half, *gradients.half.copies] if gradients.half else []
         state = itertools.chain(self.learn.model.parameters(), *(of_parameter.values() for of_parameter in moments))
@@ -131,8 +129,9 @@ def bytes_of(tensors):
 
 
 def warmup_steps(c, device):
-    """Steps before time is measured: until the GPU's memory is allocated, and with compile=True until the step is
-    compiled.
+    """Steps before time is measured.
+
+    Until the GPU's memory is allocated, and with compile=True until the step is compiled.
     """
     if c.compile:
         return 12
@@ -279,8 +278,9 @@ def shares(training, loader):
 
 
 def random_batch(c, device, vocab_size=N_TOKENS):
-    """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU: two segments of random tokens that fill
-    the length.
+    """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU.
+
+    Two segments of random tokens fill the length.
     """
     ids = torch.randint(5, vocab_size, (c.bs, c.max_length))
     ids[:, 0], ids[:, c.max_length // 2], ids[:, -1] = 2, 3, 3
@@ -289,8 +289,9 @@ def random_batch(c, device, vocab_size=N_TOKENS):
 
 
 def ratio(seconds, base, name):
-    """How many times as fast as another variant one is, or nan if that was not measured. seconds: {variant: of each
-    round}.
+    """How many times as fast as another variant one is, or nan if that was not measured.
+
+    seconds: {variant: of each round}.
     """
     return median_ratio(seconds[base], seconds[name]) if base in seconds else float("nan")
 

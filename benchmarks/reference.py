@@ -1,9 +1,8 @@
-"""Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch (D16,
-facts.md#electra_pytorch).
+"""Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch.
 
 The model of Pretrain.ipynb without its drop-in, with vocabulary logits at every position; rows fetched one by one; and
-an optimizer that updates one parameter at a time. Losses, gradients and updates equal those of pretrain.py and
-finetune.py.
+an optimizer that updates one parameter at a time (D16, facts.md#electra_pytorch). Losses, gradients and updates equal
+those of pretrain.py and finetune.py.
 """
 import datasets
 import torch
@@ -15,8 +14,9 @@ from pretrain import ELECTRALoss, mask_tokens
 
 
 class RowByRowLoader:
-    """Batches (input_ids, sentA_length) whose rows are fetched and converted to tensors one at a time, padded to the
-    longest.
+    """Batches (input_ids, sentA_length), padded to the longest row.
+
+    Rows are fetched and converted to tensors one at a time.
     """
 
     def __init__(self, dataset, bs, pad_token_id):

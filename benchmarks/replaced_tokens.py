@@ -1,5 +1,4 @@
-"""Compare discriminators on the same text, in which one generator replaced tokens: `python -m _utils replaced_tokens`.
-"""
+"""Compare discriminators on the same corrupted text: `python -m _utils replaced_tokens`."""
 from typing import NamedTuple
 
 import numpy as np
@@ -31,24 +30,8 @@ _BATCH = 64  # examples; the masks and samples depend on it
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
-def replaced_tokens(
-    # discriminators, the first one with the others: checkpoints, transformers folders or hub ids
-    checkpoints: list,
-    *,
-    generator,               # the masked language model that replaces tokens
-    text: list,              # corpora by name or path, as datas of pretrain.py
-    # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
-    all=False,
-    rows: int = None,        # number of examples, evenly spread; default: up to 1,024
-    max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
-    data_seed: int = None,   # random seed of the examples; default: that of the generator's run
-    mask_prob=.15,           # fraction of the tokens that are masked; default: %(default)s
-    seed=0,                  # random seed of masks and samples; default: %(default)s
-):
-    """Compare discriminators on the same text, in which one generator replaced tokens.
-
-    The same command gives the same text.
-    """
+def replaced_tokens(checkpoints, *, generator, text, all, rows, max_length, data_seed, mask_prob, seed):
+    """Compare discriminators on text in which a generator replaced tokens. Arguments as in `_utils/__main__.py`."""
     c, masked_lm, hf_tokenizer = load_generator(
         generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed
     )
@@ -99,9 +82,9 @@ def load_generator(generator, sources, mask_prob, seed, **settings):
 
 
 def examples_of(c, held_out, rows):
-    """Examples of the corpora of a configuration, prepared and divided as in load_data. rows: their number; None: up to
-    1,024.
+    """Examples of the corpora of a configuration, prepared and divided as in load_data.
 
+    rows: their number; None: up to 1,024.
     UserError for too little text.
     """
     _, prepared = prepare_data(c)
@@ -168,9 +151,9 @@ def compare(text, networks):
 
 
 def load_discriminator(name, of_generator, c, held_out):
-    """The discriminator `name`, as in `load_with_head`, for text of the configuration c. of_generator: the generator's
-    tokenizer.
+    """The discriminator `name`, as in `load_with_head`, for text of the configuration c.
 
+    of_generator: the generator's tokenizer.
     Raises UserError for another vocabulary or too few positions. Prints a warning for one that may have been trained
     on the text.
     """
@@ -215,9 +198,9 @@ def discriminator_logits(network, text, name):
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):
-    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); AUCs as in `auc`, undefined values are
-    NaN.
+    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,).
 
+    AUCs are as in `auc`; undefined values are NaN.
     is_masked: (T,); "AUC at masks" separates wrong samples from correct ones, at masked positions only.
     block: (T,), as in `auc`.   "loss": mean binary cross-entropy over all tokens, as in training (F22).
     """
@@ -232,15 +215,14 @@ def replaced_scores(logits, is_replaced, is_masked, block):
 
 
 def auc(logits, is_positive, block):
-    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. NaN if one
-    class is missing.
+    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one.
 
+    NaN if one class is missing.
     block: (T,), the index of each token's block of consecutive examples. Returns a Series with a term for each block;
     their sum is the AUC, and `with_error` computes its standard error. The difference to the terms of another
     discriminator on the same tokens are those of the difference of both AUCs. Tokens of an example, and examples of a
     document, are not independent, so the error is that of a sample of blocks (Obuchowski 1997, Nonparametric analysis
-    of clustered ROC curve data; with one token per block it is that of DeLong et al.
-    1988).
+    of clustered ROC curve data; with one token per block it is that of DeLong et al. 1988).
     """
     logits = pd.Series(logits)
     own_class = logits.groupby(is_positive)
@@ -256,7 +238,8 @@ def auc(logits, is_positive, block):
 
 
 def with_error(terms):
-    """The sum of independent terms with its standard error, such as '0.6448 (0.0076)'; the error of a single term is
-    NaN.
+    """The sum of independent terms with its standard error, such as '0.6448 (0.0076)'.
+
+    The error of a single term is NaN.
     """
     return f"{terms.sum():.4f} ({len(terms) ** .5 * terms.std():.4f})"

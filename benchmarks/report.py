@@ -39,8 +39,9 @@ def parse(arguments, defaults, types):
 
 
 def check_output(option, path, suffix):
-    """UserError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
-    or another.
+    """UserError for an output file that cannot be written or does not end in the suffix.
+
+    option: of the command, such as '--plot'.
     """
     if not path.endswith(suffix):
         raise UserError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
@@ -82,10 +83,9 @@ def seconds_of(work, device, clock=time.perf_counter):
 
 @contextlib.contextmanager
 def own_process(make, *arguments, of_reference=False):
-    """Context with a function that calls a method of `make(*arguments)` in a process of its own: call(method,
-    *arguments).
+    """Context with a function that calls a method of `make(*arguments)` in a process of its own.
 
-    arguments: the first one names the process in messages.
+    call(method, *arguments).   arguments: the first one names the process in messages.
     of_reference: with the default settings of OpenMP, of which `_utils` sets another one.
     """
     context = multiprocessing.get_context("spawn")
@@ -169,8 +169,9 @@ def peak_bytes(step):
 
 
 def cpu_name():
-    """Name of the CPU for file names: its model, and the fastest of its instruction sets that matter, e.g.
-    amd_epyc_avx512_bf16.
+    """Name of the CPU for file names, such as amd_epyc_avx512_bf16.
+
+    Its model, and the fastest of its instruction sets that matter.
     """
     lines = (
         [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
@@ -194,8 +195,9 @@ def slug(name):
 
 
 def commit():
-    """The commit of the repository, with "and changes" if files differ from it; None outside of a git repository, and
-    without git.
+    """The commit of the repository, with "and changes" if files differ from it.
+
+    None outside of a git repository, and without git.
     """
     if shutil.which("git") is None:
         return None
@@ -205,9 +207,9 @@ def commit():
 
 
 def write_results(name, rows, settings, device=CPU, batch=None):
-    """Print a table of {row: {column: number}}, and write it with the settings to
-    results/<name>[_<size>][_<batch>][_<machine>].json.
+    """Print a table of {row: {column: number}}, and write it with the settings to a file.
 
+    It is results/<name>[_<size>][_<batch>][_<machine>].json.
     batch: its shape, such as 32x128, if the results of others are to be kept.   device: None if the numbers do not
     depend on the machine.
     """

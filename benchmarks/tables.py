@@ -1,5 +1,4 @@
-"""The numbers in the tables of README and docs, computed from the recipes and the raw files: `python -m
-benchmarks.tables`.
+"""The numbers in the tables of README and docs, from the raw files: `python -m benchmarks.tables`.
 
 Labels, columns and digits are those of the document; only the numbers are replaced.
 """
@@ -128,8 +127,9 @@ def electric_flops():
 
 
 def gpu_steps():
-    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled: the columns of
-    benchmarks.gpu.
+    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled.
+
+    The columns are those of benchmarks.gpu.
     """
     eager = json.loads((RESULTS / "gpu_nvidia_h200.json").read_text())["measurements"]["steps of small, eager"]["row"]
     compiled = median(row["tokens_per_second"] for row in read_metrics(SMALL / "metrics.jsonl", "train"))
@@ -155,8 +155,9 @@ def finetuning_settings():
 
 
 def small_on_glue():
-    """Of each network in docs/results.md and of the majority label: medians of the runs on each task, the mean of four
-    tasks.
+    """Medians of the runs on each task and the mean of four tasks, by network.
+
+    The last one is the majority label.
     """
     tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli"]
     groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
@@ -186,8 +187,9 @@ def by_network():
 
 
 def differences():
-    """ELECTRA minus each masked language model, with standard error and Welch's 95% confidence interval: a row for
-    each measure.
+    """ELECTRA minus each masked language model, a row for each measure.
+
+    With standard error and Welch's 95% confidence interval.
     """
     measures = [
         lambda groups: means(MINI, groups).mean(axis=1),
@@ -210,8 +212,9 @@ def differences():
 
 
 def budgets():
-    """By convention of counting: operations per token of ELECTRA and of masked language modelling in MFLOP, and steps
-    of equal compute.
+    """Operations per token of ELECTRA and of masked language modelling, and steps of equal compute.
+
+    A row for each convention of counting, in MFLOP.
     """
     electra = RECIPES["mini"]
     mlm = replace(electra, generator=electra.discriminator, discriminator=None)
@@ -267,41 +270,6 @@ def tyings():
     return rows
 
 
-def aucs(path):
-    """{last part of a network's path: AUC} in an output of replaced_tokens."""
-    return {name: float(auc) for name, auc in re.findall(r"(?m)([^/\s]+) +(\d\.\d+) \(", path.read_text())}
-
-
-def continued(domain, ways, tasks=()):
-    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss,
-    labelled tasks and, with tasks, minimal pairs.
-    """
-    folder, rows = RESULTS / "continued", []
-    pairs = (
-        pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean()
-        if tasks
-        else pd.Series()
-    )
-    by_text = [aucs(folder / f"{domain}_networks_on_{text}.txt") for text in (domain, "wikipedia")]
-    scores = finetuned(folder)["dev"]
-    for name in ("before", *ways):
-        seeds = [seed for seed in (1, 2, 3) if (folder / f"{name}_{seed}.jsonl").exists()]
-        numbers = [[found[f"{name}_{seed}_100.0%.pth"] for seed in seeds] for found in by_text]
-        if name == "before":
-            numbers = [[found["discriminator"]] for found in by_text]
-        # with a tenth of Wikipedia, the held-out text has some of it, too
-        of_domain = [] if name == f"{domain}_mixed" else seeds
-        numbers.append(
-            [read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in of_domain]
-        )
-        numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in tasks]
-        numbers.append(pairs.filter(regex=f"{'discriminator' if name == 'before' else name}(_._100.0%)?$"))
-        rows.append(
-            [number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())]
-        )
-    return rows
-
-
 def finetuning_rates():
     systems = {
         f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
@@ -309,13 +277,6 @@ def finetuning_rates():
         "untrained_11081": ("0.0003", "0.001"),
     }
     return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
-
-
-def pooling():
-    """By network and task: scores with each finetuning seed, first with [CLS], then with mean pooling."""
-    scores = finetuned(RESULTS / "pooling")["dev"]
-    networks = ("generator", "stsb"), ("discriminator", "stsb"), ("mlm_2", "stsb"), ("mlm_2", "qnli")
-    return [[score for way in ("first", "mean") for score in scores[f"{name}_{way}", task]] for name, task in networks]
 
 
 def during_the_training():
@@ -339,8 +300,10 @@ def chunking(name, folder=MINI):
 
 
 def table_5():
-    """With finetuning seed 0: the mean score after half of the steps, the scores after all steps and their mean, and
-    the loss and accuracy of the generator on hidden tokens.
+    """Scores with finetuning seed 0, and the generator on hidden tokens, by system.
+
+    The mean score after half of the steps, the scores after all steps and their mean, and the loss and accuracy of the
+    generator.
     """
     rows = []
     for folder, system in TABLE_5:
@@ -358,10 +321,10 @@ def first_comparison():
 
 
 def pilots():
-    """By pilot: step, loss on hidden tokens and AUC on held-out text; with complete pilots also scores after
-    finetuning.
+    """By pilot: step, loss on hidden tokens and AUC on held-out text.
 
-    The first pilots did not log the loss on hidden tokens, which is that on all chosen ones: each of them was masked.
+    With complete pilots also scores after finetuning. The first pilots did not log the loss on hidden tokens, which is
+    that on all chosen ones: each of them was masked.
     """
     names = [
         "p1_drop0_std02_bc",
@@ -406,8 +369,9 @@ def healthy():
 
 
 def overall_minimal_pairs():
-    """By network: mean accuracy over paradigms, that of random weights, and their paired difference, each with its
-    standard error.
+    """By network: mean accuracy over paradigms, that of random weights, and their paired difference.
+
+    Each with its standard error.
     """
     rows = []
     for file in ("mini", "mini_seeds", "small_discriminator", "small_generator"):
@@ -420,27 +384,12 @@ def overall_minimal_pairs():
     return [electra, *others[:2], mlm, *others[2:4], *others[4:]]
 
 
-def conll2000():
-    """Test F1 of the finetuning runs, then of the frozen encoder."""
-    rows = records(RESULTS / "conll2000.jsonl")
-    return [
-        [
-            100 * row["scores"]["test"]["entity_f1"]
-            for group in (name, f"{name}_frozen")
-            for row in rows
-            if row["group"] == group
-        ]
-        for name in ("quickstart", "quickstart_untrained")
-    ]
-
-
 def loader():
     return [
         [float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc_avx512_bf16", "tokens/s", "ratio")
     ]
 
 
-LEARNING_RATES = "lr5e-5", "lr1.67e-4", "lr5e-4"
 PILOT_METRICS = ("step", "gen_loss_hidden", "disc_auc")
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
@@ -455,16 +404,6 @@ TABLES = {
     ("paper.md", "Minimal pairs"): [None, (1, overall_minimal_pairs)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
-    ("pretraining.md", "Does it help?"): [
-        (
-            1,
-            lambda: continued(
-                "docs",
-                ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],
-                ("packages", "agreement", "stsb"),
-            ),
-        )
-    ],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
     ("../README.md", "Results"): [(1, lambda: published()[:3])],
     ("facts.md", "Published results"): [(1, lambda: published()[3:])],
@@ -473,12 +412,10 @@ TABLES = {
     ("results.md", "Pilots"): [(2, pilots)],
     ("results.md", "Milestones"): [(0, milestones_of_small)],
     ("results.md", "ELECTRA-Small on GLUE"): [(1, small_on_glue)],
-    ("log.md", "Mean pooling"): [(1, pooling)],
     ("log.md", "Pretraining metrics of the comparison"): [(1, curves)],
     ("log.md", "During the training of the comparison"): [(1, during_the_training)],
     ("log.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
     ("log.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
-    ("log.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "Pretraining"): [
         (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
         for batch in ("32x128", "128x128")
@@ -503,8 +440,9 @@ TABLES = {
 # Writing them
 
 def filled(text, places):
-    """A document with the numbers of `places`, {heading: [(index of the first column with numbers, function) of each
-    table]}.
+    """A document with the numbers of `places`.
+
+    places: {heading: [(index of the first column with numbers, function) of each table]}.
     """
     parts = re.split(r"(?m)^(#+ .*\n)", text)  # text, heading, text, ...
     for i, heading in enumerate(parts):
@@ -536,8 +474,9 @@ def filled_row(row, first_column, numbers):
 
 
 def like(shown, number):
-    """A number in the notation of the one that the document shows: its digits after the point, its zero before it, its
-    exponent.
+    """A number in the notation of the one that the document shows.
+
+    Its digits after the point, its zero before it, its exponent.
     """
     if "e" in shown:
         return f"{number:.0e}".replace("e-0", "e-")

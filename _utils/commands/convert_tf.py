@@ -2,7 +2,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Literal
 
 import torch
 from safetensors.torch import save_file
@@ -30,23 +29,8 @@ _RENAMED = {
 _SLOTS = {"exp_avg": "/adam_m", "exp_avg_sq": "/adam_v"}  # Adam's moments in PyTorch, and the ends of Google's names
 
 
-def convert_tf(
-    ckpt_prefix,   # name of the checkpoint without its extension, such as electra_small/electra_small
-    out_dir,       # a new or empty folder
-    *,
-    part: Literal["generator", "discriminator"],  # the network to convert
-    hparams=None,  # the hparams of run_pretraining.py, JSON or a file with it; default: attention heads of size 64
-    vocab=None,    # a vocab.txt for the tokenizer; default: that next to the checkpoint
-):
-    """Convert Google's TensorFlow checkpoint to a transformers folder.
-
-    Sizes follow from the shapes, with attention heads of size 64 as in all models that Google released. For others pass
-    --hparams with the value that Google's run_pretraining.py received, for example
-    '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that contains it. To
-    continue pretraining, convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py
-    initial_weights=PAIR ... Adam's moments, which checkpoints of a training have and Google's released ones lack, are
-    converted with the weights.
-    """
+def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
+    """Convert Google's TensorFlow checkpoint to a transformers folder. Arguments as in `_utils/__main__.py`."""
     with as_user_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the "
                        "value that run_pretraining.py received.", (OSError, ValueError, TypeError)):
         given = hparams and dict(json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text()))
@@ -68,9 +52,9 @@ def convert_tf(
 
 
 def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTrainedModel, int]:
-    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for
-    'discriminator'.
+    """(network, step) of one part of a checkpoint, in float32.
 
+    The network is an ElectraForMaskedLM for 'generator', an ElectraForPreTraining for 'discriminator'.
     hparams: Google's, a dictionary.   Raises UserError for a missing variable, and for heads of another size than 64
     without hparams.
     """
@@ -86,8 +70,9 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
 
 
 def moments_of(network, prefix, part):
-    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`; {} if the checkpoint has none, as those that
-    Google released.
+    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`.
+
+    {} if the checkpoint has none, as those that Google released.
     """
     variables = open_variables(prefix)
     return {f"{name}.{key}": _values(variables, variable, slot)
@@ -119,8 +104,9 @@ def google_name(name, part, variables):
 
 
 def _config(part, variables, hparams):
-    """The ElectraConfig of a part: sizes from the shapes, other settings from Google's hparams or the defaults
-    (F26).
+    """The ElectraConfig of a part.
+
+    Sizes follow from the shapes, other settings from Google's hparams or the defaults (F26).
     """
     def shape_of(name):
         variable = google_name(name, part, variables)

@@ -24,18 +24,8 @@ from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or another model."
 
 
-def export_hf(
-    ckpt,         # a file, or a name in checkpoints/pretrain/ or checkpoints/glue/
-    out_dir,      # a new or empty folder
-    *,
-    vocab=None,   # the vocab.txt of the training, for checkpoints of electra_pytorch
-    half=False,   # write 16-bit floats, half the size
-    license=None,   # for the model card, as the hub names it, such as apache-2.0
-    language=None,  # for the model card, a code such as de; default: en, where the text is known to be English
-):
-    """Export a checkpoint of pretrain.py, finetune.py or electra_pytorch to folders for transformers, with a model card
-    for the hub.
-    """
+def export_hf(ckpt, out_dir, *, vocab=None, half=False, license=None, language=None):
+    """Export a checkpoint to folders for transformers. Arguments as in `_utils/__main__.py`."""
     finetuned = GLUE_FOLDER / ckpt
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
@@ -137,9 +127,7 @@ def read_vocab(path, vocab_size):
 
 
 def _pretrained_exports(checkpoint, path):
-    """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining
-    checkpoint.
-    """
+    """Yield (part, arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run = parts_of(checkpoint), checkpoint["config"]
     objective = objective_of(run)
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
@@ -158,8 +146,9 @@ def _pretrained_exports(checkpoint, path):
 
 
 def _title(run, objective, families):
-    """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of
-    pretrain.py.
+    """The name of the recipe, or the families if the network is not the recipe's.
+
+    run: configuration of pretrain.py.
     """
     if "size" not in run or run.get(objective.network_key):
         return " and ".join(dict.fromkeys(families))
@@ -168,8 +157,9 @@ def _title(run, objective, families):
 
 
 def _classifier_export(checkpoint, path):
-    """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises UserError if no class of
-    transformers can do it.
+    """("classifier", arguments of `save_network`) for a finetuned checkpoint.
+
+    Raises UserError if no class of transformers can do it.
     """
     run, config = finished_run(checkpoint, path), config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type

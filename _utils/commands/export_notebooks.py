@@ -48,16 +48,8 @@ def keep(script, text):
     print(f"{script} was replaced; the script before is now {kept}.")
 
 
-def export_notebooks(
-    *,
-    check=False,      # write no script, and fail if one differs from its notebook
-    execute=False,    # run the notebooks first and save their outputs
-):
-    """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of
-    the scripts.
-
-    A script that changes is kept in the folder .exported.
-    """
+def export_notebooks(*, check=False, execute=False):
+    """Export the notebooks to the scripts. Arguments as in `_utils/__main__.py`."""
     texts = {notebook: export(notebook) for notebook in SCRIPTS}  # running a notebook does not change its code
     for notebook in SCRIPTS if execute else ():
         run(notebook)

@@ -1,6 +1,4 @@
-"""Tables of finished finetuning runs, and submissions to the GLUE server: `python -m _utils glue_results` and
-`glue_submission`.
-"""
+"""The commands `glue_results`, tables of finished runs, and `glue_submission`."""
 from pathlib import Path
 
 import _utils.custom.source  # noqa: F401  runs of custom tasks
@@ -17,10 +15,8 @@ from _utils.plots import plot_scores, save_plot
 from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, read_submission, rows_of
 
 
-def glue_results(
-    groups: list = (),  # groups of runs; default: all of them
-):
-    """Print the tables of finished runs and compare groups. Named groups without a common task are an error."""
+def glue_results(groups=()):
+    """Print the tables of finished runs and compare groups; an empty list means all of them."""
     runs = Runs()
     known = list(dict.fromkeys(record.group for record in runs))
     if not runs:
@@ -43,11 +39,8 @@ def glue_results(
         print(f"Plot of all runs of these groups: {COMPARISON}")
 
 
-def glue_submission(
-    zip_or_folder,  # a submission; a folder of one is zipped
-    glue_dir=None,  # tables that determine the numbers of rows, instead of the official numbers
-):
-    """Check a submission for the GLUE server, and zip a folder of one."""
+def glue_submission(zip_or_folder, glue_dir=None):
+    """Check a submission for the GLUE server, and zip a folder of one. Arguments as in `_utils/__main__.py`."""
     path, rows = Path(zip_or_folder), rows_of(glue_dir) if glue_dir else OFFICIAL_ROWS
     if path.is_dir():
         path = make_zip(path.resolve(), rows)  # "." has no name for the zip

@@ -9,20 +9,8 @@ from _utils.names import check_file
 from _utils.tasks.tables import check_columns, malformed, read_tsv
 
 
-def predict(
-    checkpoint,  # a finetuned checkpoint: its path, or its name in checkpoints/glue, such as quickstart_cola_0.pth
-    # one text per line, or two with a tab between them; a table (.csv, .tsv, .jsonl, .parquet); "-": standard input
-    file,
-):
-    """Predict the labels of sentences with a finetuned model.
-
-    The output has a header, and a tab-separated line for each line of FILE: the label (for regression the score), the
-    probability of every label, and the text, in which tabs and line breaks become spaces. For a task that labels words,
-    the sentences have spaces between words, and the output has no header, a line for each word (word, label,
-    probability) and an empty line after each sentence. An empty line of FILE has an empty line in the output.
-
-    A CSV, TSV, JSON lines or parquet file needs the columns of the texts that the training file has.
-    """
+def predict(checkpoint, file):
+    """Print the predictions of a finetuned model for a file. Arguments and output as in `_utils/__main__.py`."""
     model = importlib.import_module("finetune").load(checkpoint)  # the networks are defined there
     task = model.task
     content = task.reading.text  # UserError if the task reads other files

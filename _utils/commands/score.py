@@ -2,7 +2,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -14,25 +13,8 @@ from _utils.names import check_file
 from _utils.training.scores import load
 
 
-def score(
-    checkpoint,  # a checkpoint of pretrain.py, a transformers folder or a hub id, with the head of the pretraining
-    file,        # one text per line; a table (.csv, .tsv, .jsonl, .parquet); "-": standard input, one text per line
-    *,
-    text="text",         # column of a table with the texts; default: %(default)s
-    group=None,          # column of a table: texts with the same value are ranked, the best first
-    tokens=False,        # also write the score of every token
-    # network to score with; default: the discriminator if there is one
-    part: Literal["generator", "discriminator"] = None,
-    device=None,         # default: the first GPU, else the CPU
-):
-    """Score texts with a pretrained network, to rank or filter them. Higher is better.
-
-    The output has a header, and a tab-separated line for each text, in the order of FILE: its score, the number of its
-    tokens, with --group the group and the rank in it, with --tokens a JSON list of [token, score], and the text, in
-    which tabs and line breaks become spaces. The score is the sum over the tokens; special tokens do not count. What
-    the score of a token is depends on the network and is printed to standard error. A text that is longer than the
-    network's inputs is divided.
-    """
+def score(checkpoint, file, *, text, group, tokens, part, device):
+    """Print the scores of texts by a pretrained network. Arguments and output as in `_utils/__main__.py`."""
     table = read_texts(file, text, group)
     scorer = load(checkpoint, part, device)
     found = scorer.score(table["text"])

@@ -26,9 +26,7 @@ def save_checkpoint(content, path):
 
 
 def save_pretrained(path, model, config, hf_tokenizer, step):
-    """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run,
-    versions.
-    """
+    """Write a pretraining checkpoint: weights, configurations, tokenizer, step and versions."""
     save_checkpoint(pretraining_checkpoint(model, config, hf_tokenizer, step), path)
 
 
@@ -51,8 +49,7 @@ def pretraining_checkpoint(model, config, hf_tokenizer, step):
 
 
 def saved_networks(model):
-    """{'generator': network, 'discriminator': network}, or one of them: the networks of a model, by their part of a
-    checkpoint.
+    """The networks of a model by their part of a checkpoint, 'generator', 'discriminator' or both.
 
     They are its children, unless it has a method `saved_networks`.
     """
@@ -169,9 +166,9 @@ def find_resume_checkpoint(folder):
 
 
 def resume(config, run, contents_of):
-    """(configuration, checkpoint to resume from or None) of a RunFolder. The configuration takes over what the run
-    chose for its hardware.
+    """(configuration, checkpoint to resume from or None) of a RunFolder.
 
+    The configuration takes over what the run chose for its hardware.
     contents_of: function of a configuration and keys; {key: hash} of the files that those keys name. A key may name
     another place with the same content.
     Raises UserError if the run has another configuration, or if it is complete and its checkpoint to resume from was
@@ -189,9 +186,9 @@ def resume(config, run, contents_of):
 
 
 def is_finished(config, run):
-    """Whether a RunFolder is complete and its checkpoints to resume from are gone or damaged: its last milestone is
-    left.
+    """Whether a RunFolder is complete and only its last milestone can be loaded.
 
+    Its checkpoints to resume from are gone or damaged.
     Raises UserError if it was trained with another configuration.
     """
     milestone = run.milestone(100.)

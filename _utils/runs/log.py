@@ -55,9 +55,9 @@ class RunLog:
 
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
-    """Context in which no other process can train the run of this folder; raises UserError if one does. A kill
-    releases the lock. Nothing is left of it if the run does not begin.
+    """Context in which no other process can train the run of this folder.
 
+    Raises UserError if one does. A kill releases the lock. Nothing is left of it if the run does not begin.
     name_key: the configuration key that names a run, for the error message.
     """
     path = folder.with_name(f".{folder.name}.lock")
@@ -121,11 +121,11 @@ class RunFolder:
 
 
 def upload(path, where):
-    """Copy a checkpoint to a folder or an address such as s3://bucket/run, or call the function `where` with its path.
-    None: do nothing.
+    """Copy a checkpoint to a folder or an address such as s3://bucket/run.
 
-    At an address it appears under its own name only when it is complete. After an error, which is printed,
-    training continues.
+    where: the address, a function that is called with the path, or None to do nothing.
+    At an address it appears under its own name only when it is complete. After an error, which is printed, training
+    continues.
     """
     try:
         if callable(where):

@@ -12,7 +12,7 @@ from recorded import GOLDEN, recorded
 import pretrain
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.config import complete
-from _utils.recipes import RECIPES, Network, Recipe, electra
+from _utils.recipes import RECIPES, electra
 from _utils.schedules import schedules
 from benchmarks.flops import CONVENTIONS, flops_per_token
 
@@ -47,9 +47,8 @@ def take_step(name, monkeypatch):
     variant.
     """
     values = recorded(f"official/variants/{name}.npz")
-    micro = Recipe(*electra(2, 32, 2, 128, 16, 1 / 2), *[getattr(RECIPES["tiny"], key) for key in (
-        "max_length", "mask_prob", "bs", "steps", "warmup_steps", "lr", "glue_lr", "layer_decay", "glue_length")])
-    monkeypatch.setitem(RECIPES, "tiny", micro)
+    micro = electra(1 / 2, layers=2, hidden=32, heads=2, intermediate=128, embedding=16)
+    monkeypatch.setitem(RECIPES, "tiny", replace(RECIPES["tiny"], **micro))
     c = complete(pretrain.c.override(["size=tiny", *SETTINGS[name]]))
     model = pretrain.build_model(c, Vocabulary()).eval()
     load_recorded_weights(model, name, values)
@@ -134,8 +133,8 @@ def test_learning_rates_with_a_power_match_google():
         assert [lr(step / n) for step, _ in within] == pytest.approx([value for _, value in within], rel=1e-5)
 
 
-def google_flops(generator, discriminator, length, mask_prob, bs, steps):
-    recipe = Recipe(generator, discriminator, length, mask_prob, bs, steps, 1, 1., 1., 1., length)
+def google_flops(networks, length, mask_prob, bs, steps):
+    recipe = replace(RECIPES["small"], **networks, max_length=length, mask_prob=mask_prob, bs=bs, steps=steps)
     return flops_per_token(recipe, 30522, **CONVENTIONS["google"]) * bs * length * steps
 
 
@@ -147,11 +146,12 @@ def test_operation_counts_match_google():
     for name, run in flops["electra_options"].items():
         hidden, layers, generator_hidden, _, bs, steps, is_tied = run["args"]
         options = {"s": 512, "e": hidden, "output_frac": .15625, **run["kwargs"]}
-        generator, discriminator = electra(layers, hidden, max(1, hidden // 64), 4 * hidden, options["e"],
-                                           generator_hidden / hidden)
+        networks = electra(generator_hidden / hidden, layers=layers, hidden=hidden, heads=max(1, hidden // 64),
+                           intermediate=4 * hidden, embedding=options["e"])
         if not is_tied:
-            generator = replace(generator, embedding=generator_hidden)
-        total = google_flops(generator, discriminator, options["s"], options["output_frac"], bs, steps)
+            networks["generator"] = replace(networks["generator"], embedding=generator_hidden)
+        total = google_flops(networks, options["s"], options["output_frac"], bs, steps)
         assert total == pytest.approx(run["flops"], rel=1e-9), name
-    bert_small = google_flops(Network("electra", 12, 256, 4, 1024, 128), None, 128, .15625, 128, 1_450_000)
+    alone = {"generator": RECIPES["small"].discriminator, "discriminator": None}
+    bert_small = google_flops(alone, 128, .15625, 128, 1_450_000)
     assert bert_small == pytest.approx(flops["printed"]["bert_small"], rel=1e-9)

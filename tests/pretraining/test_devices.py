@@ -4,13 +4,13 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from _utils.errors import UserError
 from _utils.networks.sampling import uniform_like
 from _utils.seeds import seed_step
 from _utils.training.device import choose_device, choose_precision
-from benchmarks.fake_cuda import fake_cuda
 
 GPU = torch.device("cuda")
 
@@ -39,11 +39,11 @@ class NoKernels(TorchDispatchMode):
 
 def test_a_gpu_for_which_pytorch_has_no_kernels_is_named():
     """PyTorch only notices when it launches the first one."""
-    with fake_cuda(), NoKernels():
+    with FakeTensorMode(), NoKernels():
         assert torch.empty(1, device="cuda:1").device == torch.device("cuda:1")
-        with pytest.raises(UserError, match="cuda:1.*no kernel image.*device=cpu"):
+        with pytest.raises(UserError, match="cuda:1.*no kernel image"):
             choose_device("cuda:1")
-    with fake_cuda():
+    with FakeTensorMode():
         assert choose_device("cuda:1") == torch.device("cuda:1")
 
 

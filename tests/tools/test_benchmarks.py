@@ -28,7 +28,7 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
 
 @pytest.mark.slow
 def test_the_checks_for_a_gpu_run_in_miniature_on_a_cpu(tmp_path, repo):
-    settings = "device=cpu miniature=True sections=changes,replay,steps,equality,kernels minutes=60 results=.".split()
+    settings = "device=cpu miniature=True sections=changes,replay,steps minutes=60 results=.".split()
     done = subprocess.run([sys.executable, "-m", "benchmarks.gpu", *settings], cwd=tmp_path, text=True,
                           env=os.environ | {"PYTHONPATH": str(repo)}, capture_output=True)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -20,7 +20,10 @@ from _utils.config import complete
 from _utils.finetuning.config import complete_finetuning
 from benchmarks.report import parse
 
-DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(REPO / folder / "README.md" for folder in (".", "benchmarks", "tests/golden")),
+    *sorted((REPO / "docs").glob("*.md")),
+]
 SOURCES = [
     *REPO.glob("*.py"),
     *(path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py")),

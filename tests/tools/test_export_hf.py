@@ -161,7 +161,7 @@ def test_each_output_layer_of_questions_is_exported_or_refused(tmp_path, fresh_c
     task = Questions("q", "q", ("question", "context"), questions=QuestionOptions(**options))
     path, original = finetuned(tmp_path, fresh_checkpoint, task)
     if options["joint"] or options["answerability"]:
-        with pytest.raises(UserError, match="'joint': False, 'answerability': False"):
+        with pytest.raises(UserError, match="joint"):
             export_hf(str(path), str(tmp_path / "out"))
         return
     export_hf(str(path), str(tmp_path / "out"))

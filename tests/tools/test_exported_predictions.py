@@ -1,17 +1,17 @@
-"""Exported models predict as the finetuned ones do, with the lines of docs/checkpoints.md."""
+"""Exported models predict as the finetuned ones do, with docs/examples/exported.py."""
 import json
 import random
 import re
 from pathlib import Path
 
+import exported
 import pytest
 import torch
 from custom_tasks import write_rows
-from documents import section
 from tiny_finetuning import run_own
 from tiny_pretraining import save_fresh
 from tokenizer_kinds import KINDS, TEXT, save_folder
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, pipeline
 
 from _utils.commands.export_hf import export_hf
 from _utils.custom.spans import WORDS as WORDS_OF_SPANS
@@ -32,15 +32,6 @@ def sentence(rng, n, words=(*WORDS, *ODD_WORDS)):
     return " ".join(rng.choices(words, k=n))
 
 
-def examples(*headings):
-    """What the lines below headings of docs/checkpoints.md define, executed in a folder with exported/."""
-    found = {}
-    for heading in headings:
-        for block in re.findall(r"```python\n(.*?)```", section("checkpoints.md", heading), re.S):
-            exec(block, found)
-    return found
-
-
 @pytest.fixture(scope="module")
 def checkpoint(small_tokenizer, tmp_path_factory):
     """Path of a pretraining checkpoint of size tiny, with random weights and a vocabulary for all WORDS."""
@@ -53,14 +44,15 @@ def checkpoint(small_tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def finetuned(checkpoint, empty_folder):
-    """`finetuned(rows, kind=..., ...)`: the model of a tiny run on these rows, which is exported to exported/."""
+    """`finetuned(rows, kind=..., ...)`: the model of a tiny run on these rows, and the exported one with its tokenizer.
+    """
 
     def run(rows, *overrides, epochs=2, **task):
         write_rows("train.jsonl", rows)
         task = {"name": "mine", "train": "train.jsonl", "dev": "train.jsonl", **task}
         run_own(checkpoint, task, "max_length=32", *overrides, epochs=epochs, lr=3e-3, bs=16)
         export_hf("g_mine_0.pth", "exported")
-        return load("g_mine_0.pth")
+        return load("g_mine_0.pth"), *exported.load("exported/classifier")
     return run
 
 
@@ -96,12 +88,21 @@ def test_the_exported_tokenizer_reads_words_as_finetuning_does(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_exported_tokenizer_reads_added_tokens_inside_words(kind, tmp_path):
-    """With the space that the lines of docs/checkpoints.md write before each word."""
+    """With the space that docs/examples/exported.py writes before each word."""
     hf_tokenizer = pretrained_tokenizer(save_folder(kind, tmp_path / "given"), "")
     tokenizer = saved(exported_tokenizer_of_words(hf_tokenizer, 20), tmp_path / "words")
     pieces = wordpieces([TEXT.split()], hf_tokenizer)
     for word, ids in pieces.items():
         assert tokenizer(f" {word}", add_special_tokens=False)["input_ids"] == ids
+
+
+def probabilities_of(model, rows):
+    """(N, labels) of texts or pairs. model: (model, tokenizer)."""
+    return torch.stack([exported.probabilities(*model, *row) for row in rows])
+
+
+def assert_close(found, expected):
+    torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=0)
 
 
 @pytest.fixture
@@ -117,8 +118,11 @@ def labelled(rng, label_of):
 
 def test_classes_of_texts(finetuned, rng):
     rows, texts = labelled(rng, lambda i: "ab"[i % 2])
-    labels, probabilities = finetuned(rows).predict(texts)
-    found = examples("Texts")["classify"](texts, truncation=True)
+    trained, *model = finetuned(rows)
+    labels, probabilities = trained.predict(texts)
+    assert [exported.predict(*model, text) for text in texts] == labels
+    assert_close(probabilities_of(model, [(text,) for text in texts]), probabilities)
+    found = pipeline("text-classification", "exported/classifier")(texts, truncation=True)
     assert [one["label"] for one in found] == labels
     assert [one["score"] for one in found] == pytest.approx(probabilities.max(1), abs=1e-5)
 
@@ -126,20 +130,17 @@ def test_classes_of_texts(finetuned, rng):
 @pytest.mark.parametrize("threshold", [.55, "best"])
 def test_several_labels_of_texts(finetuned, rng, threshold):
     rows, texts = labelled(rng, lambda i: ["a", "b", "c"][:i % 4])
-    model = finetuned(rows, kind="multilabel", threshold=threshold)
-    labels, probabilities = model.predict(texts)
-    found = examples("Texts")
-    assert found["labels_of"](texts) == list(map(set, labels))
-    for of_text, expected in zip(found["classify"](texts, truncation=True, top_k=None), probabilities, strict=True):
-        scores = {one["label"]: one["score"] for one in of_text}
-        assert [scores[label] for label in model.labels] == pytest.approx(expected, abs=1e-5)
+    trained, *model = finetuned(rows, kind="multilabel", threshold=threshold)
+    labels, probabilities = trained.predict(texts)
+    assert [exported.predict(*model, text) for text in texts] == list(map(set, labels))
+    assert_close(probabilities_of(model, [(text,) for text in texts]), probabilities)
 
 
 def test_scores_of_texts(finetuned, rng):
     rows, texts = labelled(rng, lambda i: i / 7)
-    scores = finetuned(rows, kind="regression").predict(texts).labels
-    found = examples("Texts")["classify"](texts, truncation=True)
-    assert [one["score"] for one in found] == pytest.approx(scores, abs=1e-4)
+    trained, *model = finetuned(rows, kind="regression")
+    found = [exported.predict(*model, text) for text in texts]
+    assert found == pytest.approx(trained.predict(texts).labels, abs=1e-4)
 
 
 @pytest.mark.parametrize("max_length", [32, 31])
@@ -148,23 +149,15 @@ def test_classes_of_pairs(finetuned, rng, max_length):
     rows = [{"a": sentence(rng, rng.randint(3, 20)), "b": sentence(rng, rng.randint(3, 20)), "label": i % 2}
             for i in range(64)]
     pairs = [(sentence(rng, first), sentence(rng, second)) for first in LENGTHS for second in LENGTHS]
-    expected = finetuned(rows, f"max_length={max_length}", text=["a", "b"]).predict(pairs).probabilities
-    found = examples("Pairs")
-    inputs = found["tokenizer"].pad([found["encode"](*pair) for pair in pairs], return_tensors="pt")
-    with torch.no_grad():
-        probabilities = found["model"](**inputs).logits.softmax(-1)
-    torch.testing.assert_close(probabilities, torch.tensor(expected), atol=1e-5, rtol=0)
+    trained, *model = finetuned(rows, f"max_length={max_length}", text=["a", "b"])
+    assert_close(probabilities_of(model, pairs), trained.predict(pairs).probabilities)
 
 
 def test_windows_of_long_texts(finetuned, rng):
     rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": i % 2} for i in range(64)]
     texts = [sentence(rng, n) for n in (*LENGTHS, 90)]
-    expected = finetuned(rows, "window_stride=10").predict(texts).probabilities
-    found = examples("Windows of long texts")
-    for text, of_text in zip(texts, expected, strict=True):
-        with torch.no_grad():
-            probabilities = found["model"](**found["windows_of"](text)).logits.softmax(-1).mean(0)
-        torch.testing.assert_close(probabilities, torch.tensor(of_text), atol=1e-5, rtol=0)
+    trained, *model = finetuned(rows, "window_stride=10")
+    assert_close(probabilities_of(model, [(text,) for text in texts]), trained.predict(texts).probabilities)
 
 
 def tagged(rng, n):
@@ -176,9 +169,10 @@ def test_labels_of_words(finetuned, rng):
     """Also of a word without tokens, which is [UNK]."""
     rows = [dict(zip(("text", "label"), tagged(rng, rng.randint(3, 30)))) for _ in range(64)]
     sentences = [sentence(rng, n).split() for n in (*LENGTHS[1:], 90) for _ in range(4)] + [["the", "\u200b", "U.S."]]
-    tags = finetuned(rows, epochs=8, kind="tagging").predict(sentences).labels
+    trained, *model = finetuned(rows, epochs=8, kind="tagging")
+    tags = trained.predict(sentences).labels
     assert {"B-A", "O"} <= {tag for of_sentence in tags for tag in of_sentence}
-    assert list(map(examples("Labels of words")["tag"], sentences)) == tags
+    assert [exported.tag(*model, words) for words in sentences] == tags
 
 
 def test_character_spans(finetuned, rng):
@@ -187,9 +181,10 @@ def test_character_spans(finetuned, rng):
         text = sentence(rng, rng.randint(3, 30))
         rows.append({"text": text, "label": [[*one.span(), "A"] for one in re.finditer("[A-Z東][^ ]*", text)]})
     texts = [sentence(rng, n) for n in (*LENGTHS[1:], 90) for _ in range(4)]
-    spans = finetuned(rows, epochs=8, kind="spans").predict(texts).labels
+    trained, *model = finetuned(rows, epochs=8, kind="spans")
+    spans = trained.predict(texts).labels
     assert any(spans)
-    assert list(map(examples("Labels of words", "Character spans")["spans"], texts)) == spans
+    assert [exported.spans(*model, text) for text in texts] == spans
 
 
 def test_choices(finetuned, rng):
@@ -197,13 +192,11 @@ def test_choices(finetuned, rng):
     texts = lambda: [sentence(rng, rng.choice(LENGTHS[1:])) for _ in range(5)]
     row = lambda label: dict(zip(("a", "b", "x", "y", "z", "label"), (*texts(), label)))
     rows = [row(i % 3) for i in range(64)]
-    model = finetuned(rows, kind="choices", text=["a", "b"], choices=["x", "y", "z"])
-    found = examples("Pairs", "Choices")
+    trained, *model = finetuned(rows, kind="choices", text=["a", "b"], choices=["x", "y", "z"])
     for _ in range(10):
         first, second, *choices = texts()
-        [expected] = model.predict([(first, second, *choices)]).probabilities
-        probabilities = found["choose"](first, [f"{second} {choice}" for choice in choices])
-        torch.testing.assert_close(probabilities, torch.tensor(expected), atol=1e-5, rtol=0)
+        [expected] = trained.predict([(first, second, *choices)]).probabilities
+        assert_close(exported.choose(*model, first, [f"{second} {choice}" for choice in choices]), expected)
 
 
 @pytest.mark.parametrize("na_threshold", [100., -100.])
@@ -218,8 +211,7 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
     write_rows("test.jsonl", rows)
     options = {"joint": False, "answerability": False, "doc_stride": 12, "max_answer_length": 8, "max_query_length": 5,
                "na_threshold": na_threshold}
-    finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
-    answer = examples("Answers to questions")["answer"]
+    _, *model = finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
-    assert {row["id"]: answer(row["question"], row["context"]) for row in rows} == expected
+    assert {row["id"]: exported.answer(*model, row["question"], row["context"]) for row in rows} == expected
     assert len({*expected.values()}) > 5 if na_threshold > 0 else not any(expected.values())

@@ -1,18 +1,14 @@
-"""The examples of docs/checkpoints.md for other programs, executed as they are in the document."""
+"""The examples for other programs, of docs/checkpoints.md and docs/examples/exported.py."""
 import re
 from pathlib import Path
 
 import pytest
 import torch
 from documents import section
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from exported import embed, train_embeddings
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 TEXTS = ["One sentence.", "Another sentence about something else", "A third, much longer sentence than both others."]
-
-
-def examples(heading):
-    """The blocks of Python below a heading of docs/checkpoints.md."""
-    return re.findall(r"```python\n(.*?)```", section("checkpoints.md", heading), re.S)
 
 
 @pytest.fixture
@@ -37,22 +33,20 @@ def classify(network):
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_quantized_weights_give_nearly_the_same_logits(folders):
+    [example] = re.findall(r"```python\n(.*?)```", section("checkpoints.md", "8-bit weights"), re.S)
     found = {}
-    exec(examples("8-bit weights")[1], found)
+    exec(example, found)
     expected = classify(found["model"])
     torch.testing.assert_close(classify(found["quantized"]), expected, atol=.3 * float(expected.std()), rtol=0)
 
 
-def test_sentence_embeddings_learn_to_tell_texts_apart(folders):
-    """After the training of the example, texts that belong together are more alike than others."""
-    embedding, definition, training, _ = examples("Sentence embeddings")
-    found = {}
-    exec(embedding, found)
-    exec(definition, found)
-    train = found["train"]
-    found["train"] = lambda pairs: train(pairs, steps=40) or found.update(pairs=pairs)
+def test_embeddings_learn_to_tell_texts_apart(folders):
+    """After the training, texts that belong together are more alike than others."""
+    model = [kind.from_pretrained("exported/discriminator") for kind in (AutoModel, AutoTokenizer)]
+    pairs = [("A man is playing a guitar.", "Someone plays the guitar."),
+             ("The price of oil fell in March.", "Oil became cheaper in spring.")]
     torch.manual_seed(0)
-    exec(training, found)
+    train_embeddings(*model, pairs, steps=40)
     with torch.inference_mode():
-        one, same, *others = found["embed"]([text for pair in found["pairs"] for text in pair])
+        one, same, *others = embed(*model, [text for pair in pairs for text in pair])
     assert one @ same > max(one @ other for other in others) + .3

@@ -75,7 +75,7 @@ def test_the_timed_steps_of_compiled_trained_networks_in_several_processes_leave
 
 
 def test_no_time_to_train_is_an_error(workplace):
-    with pytest.raises(UserError, match="Raise minutes"):
+    with pytest.raises(UserError, match="minutes"):
         train(config(), deadline=time.time())
 
 

@@ -17,7 +17,7 @@ from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
-from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, text_tokenizer, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, content_of, dropped_words, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -90,7 +90,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         "long_lines": long_lines_of(name, long_lines),
         "seed": seed,
     }
-    key = content_key((_BUILDING_VERSION, corpus.key, text_tokenizer(hf_tokenizer).to_str(), options))
+    key = content_key((_BUILDING_VERSION, corpus.key, content_of(text_tokenizer(hf_tokenizer)), options))
     path = Path(cache_dir) / f"examples_{key}.arrow"
 
     def build(path, open_documents, first_row=0, max_files=MAX_FILES):

@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import re
+from collections import Counter
 from functools import cache, partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key
 from _utils.names import COMPRESSIONS, no_text_error
 
 BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
@@ -53,6 +55,36 @@ def find_files(pattern):
     if not files:
         raise no_text_error(pattern)
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
+
+
+def without_copies(files):
+    """The files without those whose content, decompressed, is that of an earlier one. Prints how many there are.
+
+    Read are those with the size of another file, or with its name but for the compression.
+    """
+    sizes = Counter(map(os.path.getsize, files))
+    names = Counter(map(_uncompressed_name, files))
+    originals, copies = {}, []
+    for path in files:
+        size = os.path.getsize(path)
+        may_be_copy = size and (sizes[size] > 1 or names[_uncompressed_name(path)] > 1)
+        original = originals.setdefault(_content_of(path) if may_be_copy else path, path)
+        if original != path:
+            copies.append(f"{path} of {original}")
+    if copies:
+        _print_once(f"Skipped {len(copies):,} files that are copies of others: {', '.join(copies):.500}")
+    return [*originals.values()]
+
+
+def _uncompressed_name(path):
+    name, suffix = os.path.splitext(os.path.basename(path))
+    return name if suffix.lower() in COMPRESSIONS else name + suffix
+
+
+def _content_of(path):
+    """Hash of the format and the decompressed content of a file."""
+    with reading(path), _open(path) as file:
+        return content_key(format_of(path), iter(partial(file.read, LONG), b""))
 
 
 @cache

@@ -164,6 +164,13 @@ def text_tokenizer(hf_tokenizer):
     return tokenizer
 
 
+def content_of(tokenizer):
+    """The content of a tokenizers.Tokenizer, for keys and comparisons. It has the library's limit of the characters of
+    a word instead of Google's, with which texts have always been read, so that files made before keep their names.
+    """
+    return tokenizer.to_str().replace('"max_input_chars_per_word":200', '"max_input_chars_per_word":100')
+
+
 def special_tokens_in(hf_tokenizer, texts):
     """Counter of the texts that contain the name of a token with a role, such as "[SEP]", by the first such name."""
     names = hf_tokenizer.special_tokens_map.values()

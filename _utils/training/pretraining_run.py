@@ -21,6 +21,7 @@ from _utils.schedules import schedules
 from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
 from _utils.text.loading import corpora_of, with_commits
+from _utils.text.special_tokens import content_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
 from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
@@ -187,7 +188,7 @@ class PretrainingRun:
         files = learn.dls.train_ds.hf_dset.cache_files  # examples_<key of the text>_<number>_of_<number>.arrow
         keys = [key for key, _ in itertools.groupby(Path(file["filename"]).stem.split("_")[1] for file in files)]
         text = content_key((keys, len(learn.dls.train_ds)))
-        data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
+        data = {"vocabulary": content_of(self.hf_tokenizer.backend_tokenizer), "text": text}
         contents = contents_of(self.c) if self.processes.is_main else {}  # only the main process saves
         here = {"format": FORMAT, "config": self.c.as_data(), "contents": contents, "data": data,
                 "code": code_key(self.script)}

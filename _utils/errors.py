@@ -86,6 +86,16 @@ def _is_of_dead_worker(error):
     return bool(re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)))
 
 
+@contextlib.contextmanager
+def may_lose_reader():
+    """Within it, nothing happens if the reader of the output ends, as in `... --help | head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at its end
+
+
 def print_user_errors():
     """Make a script end with a plain message for errors that `explain` knows; other errors keep their traceback.
 

@@ -36,7 +36,7 @@ def trained_with(path, given):
     """The configuration with which a checkpoint was trained, except for given keys and those of the machine."""
     run = load_pretraining_checkpoint(path)["config"]
     values = {key: value for key, value in run.items() if key in PRETRAIN_KEYS and key not in OF_MACHINE}
-    return given.unless_given(values | {"initial_weights": "huggingface"})  # `evaluations` loads others
+    return given.unless_chosen(values | {"initial_weights": "huggingface"})  # `evaluations` loads others
 
 
 def held_out_learner(c):

@@ -258,7 +258,8 @@ PRETRAIN_KEYS = {
         "Steps of the first of two stages, in which the generator is trained alone. None: half of the steps.")),
     "milestones": Key(_Milestones, [6.25, 12.5, 25., 50., 100.], (
         "In percent of the steps: the model is evaluated on held-out text and saved as "
-        "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at are always milestones."),
+        "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at (<base_run_name>_<seed>_step<N>.pth) are "
+        "always milestones."),
         heading="Checkpoints and log"),
     "stop_at": Key(Count | None, None, (
         "End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or "

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-from filelock import FileLock
 from scipy.stats import entropy
 
 from _utils.errors import UserError
-from _utils.files import content_key
+from _utils.files import acquired, content_key
 from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
@@ -100,7 +99,8 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         processor = ELECTRADataProcessor(open_documents(), hf_tokenizer, **options, first_row=first_row)
         if not first_row:
             check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
-        with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
+        lock = path.with_name(".lock")
+        with acquired(lock, lambda: print(f"Waiting until another process has prepared its text ({lock})", flush=True)):
             for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
                 left.unlink()
             return processor.map(path, num_proc, max_files)  # only the files that such a process has not finished

@@ -150,5 +150,5 @@ class StreamedParts:
         if self.bar is None:
             total = None if total == math.inf else total
             self.bar = Progress(desc=f"Streaming {self.source}", total=total, initial=n, unit=unit, smoothing=0)
-        self.bar.details = (detail,)
+        self.bar.set_postfix_str(detail, refresh=False)
         self.bar.update(n - self.bar.n)

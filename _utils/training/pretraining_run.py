@@ -142,7 +142,7 @@ class PretrainingRun:
                 signals,
                 log=log,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
-                save_milestone=lambda percent: self.save_milestone(learn, percent),
+                save_milestone=lambda at: self.save_milestone(learn, at),
                 folder=self.run_folder.folder,
                 must_match=must_match,
                 save_minutes=c.save_minutes,
@@ -168,9 +168,9 @@ class PretrainingRun:
         write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(scores))
         print(report(scores))
 
-    def save_milestone(self, learn, percent):
-        """Write the checkpoint of a milestone and upload it."""
-        path = self.run_folder.milestone(percent)
+    def save_milestone(self, learn, at):
+        """Write the checkpoint of a milestone, at a percentage or a step, and upload it."""
+        path = self.run_folder.milestone(at)
         save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter)
         upload(path, self.c.upload_to)
 
@@ -211,13 +211,12 @@ def step_callbacks(c):
 
 
 def milestone_steps(steps, percents, stop_at):
-    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
-
-    In a short run, several percents may fall on one step.
+    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, and the last step. In a short
+    run, several percents may fall on one step. `stop_at`, if it is no such step, has itself instead of percents.
     """
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
-    step_of[round(100 * stop_at / steps, 6)] = stop_at
-    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
+    at_steps = {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
+    return {stop_at: [stop_at], **at_steps}
 
 
 def fit_to_hardware(c, networks, hf_tokenizer, processes):

@@ -13,18 +13,20 @@ import pretrain
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
+from _utils.names import find_checkpoint
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import split_held_out
 from _utils.text.loading import prepare_data
 from _utils.text.sources import real_files
 from _utils.training import choose_device
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
-# their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.
+# their values if no run is known. Those in the first cell of pretrain.py may be of another run.
 TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "stream": None, "clean": None,
              "long_lines": "truncate", "max_length": 128, "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
@@ -40,8 +42,8 @@ def replaced_tokens(
     # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
     all=False,
     rows: int = None,        # number of examples, evenly spread; default: up to 1,024
-    max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
-    data_seed: int = None,   # random seed of the examples; default: that of the generator's run
+    max_length: int = None,  # tokens of an example; default: as in the generator's run, or a checkpoint's, or 128
+    data_seed: int = None,   # random seed of the examples; default: as max_length
     mask_prob=.15,           # fraction of the tokens that are masked; default: %(default)s
     seed=0,                  # random seed of masks and samples; default: %(default)s
 ):
@@ -50,7 +52,7 @@ def replaced_tokens(
     The same command gives the same text.
     """
     c, masked_lm, hf_tokenizer = load_generator(
-        generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed
+        generator, text, mask_prob, seed, checkpoints, max_length=max_length, data_seed=data_seed
     )
     networks = {name: load_discriminator(name, hf_tokenizer, c, held_out=not all) for name in checkpoints}
     corrupted = corrupt(examples_of(c, not all, rows), masked_lm, hf_tokenizer, c)
@@ -78,17 +80,20 @@ class CorruptedText(NamedTuple):
     is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
 
 
-def load_generator(generator, sources, mask_prob, seed, **settings):
+def load_generator(generator, sources, mask_prob, seed, checkpoints=(), **settings):
     """(configuration of the text, masks and samples; masked language model; its tokenizer).
 
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and
-    data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
+    data_seed of the examples; None: those of the generator's run, like the others in TEXT_KEYS.
+    checkpoints: discriminators, of which the first one with a run has these keys if the generator's is not known.
     Raises UserError for an unusable generator.
     """
     loaded = load_with_head(generator, "generator")
     check_fills_masks(generator, loaded)
     check_tied_output(loaded.network, generator)
-    of_run = {key: loaded.run[key] for key in TEXT_KEYS if key in loaded.run}
+    runs = (load_pretraining_checkpoint(find_checkpoint(name))["config"] for name in checkpoints if name[-4:] == ".pth")
+    run = loaded.run or next(runs, {})
+    of_run = {key: run[key] for key in TEXT_KEYS if key in run}
     given = {key: value for key, value in settings.items() if value is not None}
     tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
     masking = {"mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True, "seed": seed}

@@ -43,7 +43,7 @@ def replaced_tokens(
     all=False,
     rows: int = None,        # number of examples, evenly spread; default: up to 1,024
     max_length: int = None,  # tokens of an example; default: as in the generator's run, or a checkpoint's, or 128
-    data_seed: int = None,   # random seed of the examples; default: as max_length
+    data_seed: int = None,   # random seed of the examples; default: that of the same run, or 11081
     mask_prob=.15,           # fraction of the tokens that are masked; default: %(default)s
     seed=0,                  # random seed of masks and samples; default: %(default)s
 ):

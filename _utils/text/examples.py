@@ -138,8 +138,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     share, words = dropped_words(hf_tokenizer, texts)
     if share > MANY_UNKNOWN:
-        _warn(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as {words}. "
-              "Choose a vocabulary for its language, or train one with vocab=30522.", is_fatal=share > .3)
+        raise UserError(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as "
+                        f"{words}. Choose a vocabulary for its language, or train one with vocab=30522.")
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)

@@ -16,7 +16,7 @@ from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
-from _utils.text.special_tokens import MANY_UNKNOWN, content_of, dropped_words, text_tokenizer, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, content_of, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -136,10 +136,6 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     fit the vocabulary.
     """
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
-    share, words = dropped_words(hf_tokenizer, texts)
-    if share > MANY_UNKNOWN:
-        raise UserError(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as "
-                        f"{words}. Choose a vocabulary for its language, or train one with vocab=30522.")
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)

@@ -2,6 +2,7 @@
 import codecs
 import glob
 import io
+import itertools
 import json
 import lzma
 import os
@@ -62,12 +63,10 @@ def without_copies(files):
 
     Read are those with the size of another file, or with its name but for the compression.
     """
-    sizes = Counter(map(os.path.getsize, files))
-    names = Counter(map(_uncompressed_name, files))
-    originals, copies = {}, []
+    names, originals, copies = {path: _names_of(path) for path in files}, {}, []
+    n_files = Counter(itertools.chain.from_iterable(names.values()))
     for path in files:
-        size = os.path.getsize(path)
-        may_be_copy = size and (sizes[size] > 1 or names[_uncompressed_name(path)] > 1)
+        may_be_copy = os.path.getsize(path) and any(n_files[name] > 1 for name in names[path])
         original = originals.setdefault(_content_of(path) if may_be_copy else path, path)
         if original != path:
             copies.append(f"{path} of {original}")
@@ -76,9 +75,10 @@ def without_copies(files):
     return [*originals.values()]
 
 
-def _uncompressed_name(path):
+def _names_of(path):
+    """The size of a file, and its name without the compression."""
     name, suffix = os.path.splitext(os.path.basename(path))
-    return name if suffix.lower() in COMPRESSIONS else name + suffix
+    return os.path.getsize(path), name if suffix.lower() in COMPRESSIONS else name + suffix
 
 
 def _content_of(path):

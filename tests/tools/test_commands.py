@@ -1,4 +1,6 @@
 """`python -m _utils`: the list of commands, and the help of each."""
+import re
+
 import pytest
 
 from _utils.__main__ import COMMANDS, main
@@ -17,4 +19,7 @@ def test_the_commands_are_listed(capsys):
 def test_help_explains_every_argument(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help"])
-    assert f"usage: python -m _utils {name}" in capsys.readouterr().out
+    usage, arguments = re.split(r"(?:positional arguments|options):\n", capsys.readouterr().out, maxsplit=1)
+    assert usage.startswith(f"usage: python -m _utils {name}")
+    explained = re.findall(r"^  (\S+)(.*(?:\n {4,}.*)*)", arguments, re.M)
+    assert explained and all(re.search(r"(  |\n) *\w", rest) for _, rest in explained), arguments

@@ -62,10 +62,8 @@ def _is_running(pid):
     """Whether a process of this machine exists."""
     try:
         os.kill(pid, 0)  # sends nothing
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is another user's
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it is another user's
     return True
 
 

@@ -12,7 +12,7 @@ class ObjectiveKeys:
     selected_by = "objective", "electra"  # the key and its value that select it
     unused = ()  # keys that have no effect
     own_keys = ()  # keys that have no effect with any other objective
-    contradicting = ()  # keys that another value than the default would change what it is
+    contradicting = ()  # keys whose other values would change what the objective is
     implied = {}  # values of unused keys
     disc_weight = None  # the recipe's
 

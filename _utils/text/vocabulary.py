@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute
 import tokenizers
+import transformers
 from tokenizers import models, normalizers, pre_tokenizers
 from tokenizers.normalizers import NFC, Sequence
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from _utils.errors import UserError, as_user_error
 from _utils.files import content_key, recorded
@@ -31,6 +32,10 @@ from _utils.text.special_tokens import (
 _ENTRIES = 1 << 18  # 70 MB
 _LONGEST = 64       # characters; longer words rarely repeat
 _PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")  # an ASCII punctuation character, or text without one
+
+
+class PreTrainedTokenizerFast(transformers.PreTrainedTokenizerFast):
+    """A tokenizer as its file describes it. It is saved under this name, which older versions of transformers know."""
 
 
 class WordCache:

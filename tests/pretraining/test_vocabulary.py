@@ -71,6 +71,8 @@ def test_words_of_up_to_200_characters_are_divided_by_every_program(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     exported = exported_tokenizer(from_tokens, 64)
     exported.save_pretrained(tmp_path / "exported")
+    saved = json.loads((tmp_path / "exported/tokenizer_config.json").read_text())
+    assert saved["tokenizer_class"] == "PreTrainedTokenizerFast"  # which also version 4 of transformers loads
     for tokenizer in (from_tokens, load_tokenizer(str(tmp_path / "tokenizer.json")), exported,
                       AutoTokenizer.from_pretrained(tmp_path / "exported")):
         assert [len(tokenizer.tokenize("a" * n)) for n in (101, 200, 201)] == [101, 200, 1]

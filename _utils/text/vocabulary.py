@@ -184,8 +184,8 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=
     roles = roles_in(ids)
     check_special_tokens(roles, name)
     backend = BertTokenizer(vocab=ids, **roles).backend_tokenizer
-    n_normalized = {form: sum(map(partial(unicodedata.is_normalized, form), tokens)) for form in ("NFC", "NFD")}
-    backend.normalizer = _normalizer(cased, strip_accents, composes=n_normalized["NFC"] >= n_normalized["NFD"])
+    composed, decomposed = (sum(map(partial(unicodedata.is_normalized, form), tokens)) for form in ("NFC", "NFD"))
+    backend.normalizer = _normalizer(cased, strip_accents, composes=composed >= decomposed)
     return tokenizer_from_json(backend.to_str(), roles)
 
 
@@ -193,9 +193,8 @@ def _normalizer(cased, strip_accents, composes=True):
     """BERT's. If it keeps marks, it composes them with their letters first (NFC), which some texts do not, such as
     those of macOS and of PDF files.
     """
-    bert, keeps_marks = normalizers.BertNormalizer(lowercase=not cased, strip_accents=strip_accents), cased
-    if strip_accents is not None:
-        keeps_marks = not strip_accents
+    bert = normalizers.BertNormalizer(lowercase=not cased, strip_accents=strip_accents)
+    keeps_marks = cased if strip_accents is None else not strip_accents
     return Sequence([NFC(), bert]) if keeps_marks and composes else bert
 
 

@@ -1,6 +1,7 @@
 """Messages of scripts that end with an error."""
 import errno
 import io
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import torch
 from filelock import FileLock
 
 from _utils.errors import UserError, as_user_error, explain, print_user_errors
-from _utils.files import acquired
+from _utils.files import acquired, check_writable
 
 
 @pytest.mark.parametrize("error, message", [
@@ -75,3 +76,14 @@ def test_a_lock_of_a_user_who_does_not_share_it_is_an_error(tmp_path, monkeypatc
     monkeypatch.setattr(FileLock, "acquire", mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(UserError, match=r"\.lock.*Permission denied.*chmod"):
         acquired(tmp_path / ".lock", print)
+
+
+def test_a_file_that_results_are_appended_to_is_checked_before(tmp_path, monkeypatch):
+    """For example the table of finished runs, which another user of the folder made."""
+    path = tmp_path / "scores.jsonl"
+    check_writable(tmp_path, files=[path])  # which need not exist
+    path.touch()
+    check_writable(tmp_path, files=[path])
+    monkeypatch.setattr(os, "access", lambda checked, mode: checked != path)  # as the tests may run as root
+    with pytest.raises(UserError, match="scores.jsonl.*chmod"):
+        check_writable(tmp_path, files=[path])

@@ -10,8 +10,8 @@ from fastcore.basics import chunked
 from _utils.errors import UserError
 from _utils.text.hugdatafast_repair import HF_Datasets
 
-# On which a run saves and stops: also SLURM's before the time is over, and that of a closed terminal.
-STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
+# On which a run saves and stops. Windows lacks SLURM's, before the time is over, and that of a closed terminal.
+STOP_SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, n)]
 
 # a run that repeats fewer examples, or repeats its examples more often, gets a warning
 FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100

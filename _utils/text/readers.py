@@ -20,6 +20,8 @@ from _utils.names import COMPRESSIONS, no_text_error
 
 BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
 
+_print_once = cache(print)  # a process may look for the same files several times
+
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
 PIECE = 1 << 16  # size of such a row, rounded up to the end of a line
@@ -85,12 +87,6 @@ def _content_of(path):
     """Hash of the format and the decompressed content of a file."""
     with reading(path), _open(path) as file:
         return content_key(format_of(path), iter(partial(file.read, LONG), b""))
-
-
-@cache
-def _print_once(line):
-    """Print a line once in a process, which may look for the same files several times."""
-    print(line)
 
 
 def _glob(pattern):

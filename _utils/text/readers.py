@@ -20,7 +20,7 @@ from _utils.names import COMPRESSIONS, no_text_error
 
 BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
 
-_print_once = cache(print)  # a process may look for the same files several times
+print_once = cache(print)  # a process may look for the same files several times
 
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
@@ -53,7 +53,7 @@ def find_files(pattern):
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
         names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
-        _print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
+        print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
                     f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
         raise no_text_error(pattern)
@@ -61,7 +61,7 @@ def find_files(pattern):
 
 
 def without_copies(files):
-    """The files without those whose content, decompressed, is that of an earlier one. Prints how many there are.
+    """(the files without those whose content, decompressed, is that of an earlier one; [a notice about these], or []).
 
     Read are those with the size of another file, or with its name but for the compression.
     """
@@ -72,9 +72,8 @@ def without_copies(files):
         original = originals.setdefault(_content_of(path) if may_be_copy else path, path)
         if original != path:
             copies.append(f"{path} of {original}")
-    if copies:
-        _print_once(f"Skipped {len(copies):,} files that are copies of others: {', '.join(copies):.500}")
-    return [*originals.values()]
+    notice = f"Skipped {len(copies):,} files that are copies of others: {', '.join(copies):.500}"
+    return [*originals.values()], [notice] if copies else []
 
 
 def _names_of(path):

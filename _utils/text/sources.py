@@ -30,6 +30,7 @@ from _utils.text.readers import (
     find_files,
     format_of,
     invalid_line,
+    print_once,
     read_file,
     reading,
     without_copies,
@@ -111,18 +112,25 @@ def _own_files(name, path, cache_dir, encoding, documents):
     copies.
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
-    read = cache(lambda: without_copies(files))
+    without = cache(lambda: without_copies(files))
+
+    def content():
+        read, notices = without()
+        return "\n".join([content_key(options, _contents(read, encoding)), *notices])
 
     def hash_content():
         with reading(path):  # a file that vanished
             stats = map(os.stat, files)
             # The time of change (ctime) cannot be set, unlike the time of modification.
             state = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
-            return recorded(cache_dir / f"source_{content_key((options, files, state, 'without copies'))}.txt",
-                            lambda: content_key(options, _contents(read(), encoding)))
+            record = cache_dir / f"source_{content_key((options, files, state, 'without copies'))}.txt"
+            key, *notices = recorded(record, content).split("\n")
+            for notice in notices:
+                print_once(notice)
+            return key
 
     def open_documents():
-        texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in read())
+        texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in without()[0])
         path = cache_dir / f"documents_{corpus.key}.arrow"
         return prepared(path, lambda file: _write_documents(texts, name, file))
 

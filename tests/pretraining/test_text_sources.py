@@ -11,6 +11,7 @@ import pytest
 
 from _utils.text import load_tokenizer, text_tokenizer
 from _utils.text.loading import warn_of_shared_files
+from _utils.text.readers import print_once
 from _utils.text.sources import load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
@@ -82,6 +83,9 @@ def test_a_file_that_is_there_twice_is_read_once(tmp_path, texts_of, capsys, cop
     assert texts_of("texts") == [*DOCUMENTS, *(text.replace("First", "Third") for text in DOCUMENTS)]
     printed = capsys.readouterr().out
     assert all(name in printed for name in copies) and "d.txt" not in printed
+    print_once.cache_clear()  # as in a later process
+    texts_of("texts")
+    assert capsys.readouterr().out == printed
 
 
 LIBRARY = {

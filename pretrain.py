@@ -648,7 +648,7 @@ if __name__ == "__main__":
 # %%
 if __name__ == "__main__":
     run = RunFolder(c.base_run_name, c.seed)
-    print(f"Checkpoints: {run.folder}_*.pth, metrics and plots: {run.folder}/")
+    run.report()
 
 # %% [markdown]
 # ## Appendix: other objectives

@@ -1,13 +1,12 @@
 """The commands of this project. Each explains its arguments with --help."""
 import argparse
 import importlib
-import os
 import runpy
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from _utils.errors import UserError, print_user_errors
+from _utils.errors import UserError, may_lose_reader, print_user_errors
 
 SCRIPTS = {
     "pretrain": "pretrain: key=value ..., as python pretrain.py",
@@ -160,8 +159,10 @@ COMMANDS = {
             "--all": dict(action="store_true", help="use the whole text instead of the part that pretrain.py holds "
                                                     "out, if no discriminator was trained on it"),
             "--rows": dict(type=int, help="number of examples, evenly spread; default: up to 1,024"),
-            "--max_length": dict(type=int, help="tokens of an example; default: as the generator was trained, or 128"),
-            "--data_seed": dict(type=int, help="random seed of the examples; default: that of the generator's run"),
+            "--max_length": dict(type=int, help="tokens of an example; default: as in the generator's run, or a "
+                                                   "checkpoint's, or 128"),
+            "--data_seed": dict(type=int, help="random seed of the examples; default: that of the same "
+                                                  "run, or 11081"),
             "--mask_prob": dict(type=float, default=.15, help="fraction of the tokens that are masked; default: "
                                                               "%(default)s"),
             "--seed": dict(type=int, default=0, help="random seed of masks and samples; default: %(default)s"),
@@ -231,11 +232,8 @@ def main(arguments):
 def run():
     """Run the command in sys.argv."""
     print_user_errors()
-    try:
+    with may_lose_reader():
         main(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:  # as in `python -m _utils predict ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at its end
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from _utils.errors import UserError, as_user_error, n_processes
+from _utils.errors import UserError, as_user_error, may_lose_reader, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
@@ -29,16 +29,23 @@ class MyConfig(dict):
     """A dictionary whose keys are also attributes. Every value is checked against the type of its key when it is set.
 
     values: of some keys; the others have their defaults.   known: {key: Key or type}.
-    overridden: the keys that were set by `override`, for example on the command line.
+    chosen: the keys that the user set; None: those with another value than the default. `override`, for example by the
+    command line, and later assignments add to them.
+    written: the configuration before the command line was read, in the copies made of it.
     Raises UserError for an unknown key and for a value that the type does not accept.
     """
 
-    def __init__(self, values: dict, known: dict = PRETRAIN_KEYS, overridden: Iterable[str] = ()):
+    def __init__(self, values: dict, known: dict = PRETRAIN_KEYS, chosen: Iterable[str] | None = None, written=None):
         known = {name: key if isinstance(key, Key) else Key(key) for name, key in known.items()}
-        vars(self).update(known=known, overridden=frozenset(overridden))
+        vars(self).update(known=known, chosen=frozenset(), written=written)
         super().__init__({name: copy.deepcopy(key.default) for name, key in known.items()})
         for name, value in values.items():
             self[name] = value
+        vars(self)["chosen"] = frozenset(filter(self.differs, values) if chosen is None else chosen)
+
+    def differs(self, name):
+        """Whether a key has another value than its default."""
+        return self[name] != self.known[name].default
 
     def __setitem__(self, name, value):
         if name not in self.known:
@@ -48,6 +55,7 @@ class MyConfig(dict):
         except ValidationError:
             accepts = accepted(self.known[name].accepts)
             raise UserError(f"Invalid value for {name}: {value!r:.200}. Use {accepts}.") from None
+        vars(self)["chosen"] |= {name}
 
     def __getattr__(self, name):
         try:
@@ -57,13 +65,13 @@ class MyConfig(dict):
 
     __setattr__ = __setitem__
 
-    def copy_with(self, values, overridden=()):
-        """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
-        return MyConfig({**self, **values}, self.known, self.overridden.union(overridden))
+    def copy_with(self, values, chosen=()):
+        """A copy with some values replaced. The keys in `chosen` count as set by the user from then on."""
+        return MyConfig({**self, **values}, self.known, self.chosen.union(chosen), self.written)
 
-    def unless_given(self, values):
-        """A copy with these values, except for overridden keys."""
-        return self.copy_with({name: value for name, value in values.items() if name not in self.overridden})
+    def unless_chosen(self, values):
+        """A copy with these values, except for keys that the user set."""
+        return self.copy_with({name: value for name, value in values.items() if name not in self.chosen})
 
     def with_defaults(self, values):
         """A copy with these values for keys that are None."""
@@ -78,9 +86,9 @@ class MyConfig(dict):
     def override(self, arguments):
         """A copy with `key=value` strings applied.
 
-        A value is a Python literal that the key accepts; anything else is a string. Keys that accept a list also accept
-        `a,b`. If a key is repeated, the last value is used. Raises UserError as the constructor does, and for an
-        argument without '='.
+        A value is a Python literal, true or false that the key accepts; anything else is a string. Keys that accept a
+        list also accept `a,b`. If a key is repeated, the last value is used. Raises UserError as the constructor does,
+        and for an argument without '='.
         """
         values = {}
         for argument in arguments:
@@ -88,10 +96,11 @@ class MyConfig(dict):
             if not equals:
                 raise UserError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help "
                                 f"explains the keys.")
+            literal = {"true": "True", "false": "False"}.get(values[name], values[name])
             # A literal remains a string where the key accepts only strings: a run may be named 7.
             with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
-                values[name] = self.known[name].adapter.validate_python(ast.literal_eval(values[name]))
-        return self.copy_with(values, overridden=values)
+                values[name] = self.known[name].adapter.validate_python(ast.literal_eval(literal))
+        return self.copy_with(values, chosen=values)
 
 
 def _unknown_key(name, known):
@@ -107,18 +116,26 @@ def _unknown_key(name, known):
 def from_command_line(config, argv):
     """The configuration with the `key=value` arguments of a script. argv: its name and arguments.
 
-    With --help it prints the keys and exits.
+    With --help it prints the keys and exits. In a notebook, a later command line takes the place of an earlier one.
+    The arguments of a kernel, in which a cell of a script runs (ipykernel_launcher.py -f FILE), are not ours.
     """
     script, *arguments = argv
     if {"-h", "--help"} & set(arguments):
-        print(explain_keys(config, script))
+        with may_lose_reader():
+            print(explain_keys(config, script))
         sys.exit()
-    return config.override(arguments)
+    if "kernel" in script and any(argument.startswith(("-f", "--f=")) for argument in arguments):
+        arguments = []
+    written = config.written or config
+    config = written.override(arguments)
+    vars(config)["written"] = written
+    return config
 
 
 def explain_keys(config, script):
     """The text of --help: every key with its value, its help, and what it accepts, in sections."""
-    blocks = [f"{Path(script).name} key=value ...", "A value is a Python literal; anything else is a string.",
+    blocks = [f"{Path(script).name} key=value ...",
+              "A value is a Python literal, true or false; anything else is a string.",
               "F12, D3 and the like refer to docs/facts.md, which also describes lmtuners."]
     for name, key in config.known.items():
         if key.heading:
@@ -129,7 +146,7 @@ def explain_keys(config, script):
     return "\n\n".join(blocks)
 
 
-# What quickstart=True replaces, except for keys that the user overrides.
+# What quickstart=True sets, except for keys that the user set.
 QUICKSTART = {
     "size": "quickstart",
     "datas": ["prose"],
@@ -137,8 +154,17 @@ QUICKSTART = {
     "base_run_name": "quickstart",
     "adam_bias_correction": True,
 }
-# What recipe=... sets, except for keys that the user overrides.
+# What recipe=... sets, except for keys that the user set.
 BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official", "long_lines": "truncate"}}
+# Keys that have no effect: the key that decides, a test of its value, and they.
+NO_EFFECT = [
+    *(("schedule", name.__eq__, keys) for name, keys in UNUSED_KEYS.items()),
+    ("optimizer", "lamb".__eq__, ["adam_bias_correction"]),  # it never has it
+    ("generator", bool, ["generator_hidden_size", "generator_layers"]),  # of the recipe's generator
+    ("tying", "all".__eq__, ["generator_hidden_size", "generator_layers"]),  # the generator is the discriminator's size
+    ("datas", lambda datas: not any(map(is_path, datas)), ["documents", "encoding"]),
+    ("datas", lambda datas: not any(map(hub_text, datas)), ["stream"]),
+]
 NETWORKS_AND_VOCABULARY = "vocab initial_weights generator discriminator".split()  # may be ids on the hub
 # Keys for which None means the value of the recipe.
 FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
@@ -153,15 +179,19 @@ def complete(config):
     Raises UserError for values that contradict each other.
     """
     if config.quickstart:
-        config = config.unless_given(QUICKSTART)
+        config = with_quickstart(config, QUICKSTART)
     if config.recipe:
-        config = config.unless_given(BY_RECIPE[config.recipe])
+        config = config.unless_chosen(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
-        config = config.unless_given(_values_of_pair(config))
+        config = config.unless_chosen(_values_of_pair(config))
     config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
     objective = selected(config)
-    config = config.unless_given(objective.implied)
-    config = config.with_defaults(_recipe_values(config, objective))
+    for key in conflicting_keys(config, objective):
+        selecting, value = objective.selected_by
+        raise UserError(f"{key}={config[key]!r} contradicts {selecting}={value!r}. Leave it out.")
+    from_recipe = _recipe_values(config, objective)
+    config = without_unused(config, [*objective.no_effect, *NO_EFFECT], config.with_defaults(from_recipe))
+    config = config.copy_with(objective.implied).with_defaults(from_recipe)
     if config.steps:
         config = with_schedule(config, config.steps)
     config = config.with_defaults(objective.defaults(config))
@@ -169,6 +199,27 @@ def complete(config):
         config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config, objective)
     announce_hub(*map(without_parts, config.datas), *(config[key] for key in NETWORKS_AND_VOCABULARY))
+    return config
+
+
+def with_quickstart(config, values):
+    """A copy with the values of the quickstart for keys that the user did not set, which are printed."""
+    values = {name: value for name, value in values.items() if name not in config.chosen}
+    print("quickstart=True sets", ", ".join(f"{name}={value}" for name, value in values.items()) or "nothing")
+    return config.copy_with(values)
+
+
+def without_unused(config, no_effect, decided):
+    """A copy with the defaults of the keys that have no effect. Prints those that the user set to another value.
+
+    no_effect: [(key that decides, test of its value, keys that have no effect then)].   decided: the configuration with
+    the values of the keys that decide.
+    """
+    for decider, applies, keys in no_effect:
+        unused = [key for key in keys if key in config.chosen and config.differs(key)]
+        if unused and applies(decided[decider]):
+            print(f"Notice: no effect with {decider}={decided[decider]!s:.80}: {', '.join(unused)}")
+            config = config.copy_with({key: config.known[key].default for key in unused})
     return config
 
 
@@ -233,21 +284,6 @@ def _check(config, objective):
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
     if (config.micro_batch or 0) > config.bs:
         raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
-    for key in conflicting_keys(config, objective):
-        selecting, value = objective.selected_by
-        raise UserError(f"{key}={config[key]!r} is not used with {selecting}={value!r}. Leave it out.")
-    for key in config.overridden.intersection(UNUSED_KEYS.get(config.schedule, ())):
-        raise UserError(f"{key}={config[key]!r} is not used with schedule={config.schedule!r}. Leave it out.")
-    if config.optimizer == "lamb" and "adam_bias_correction" in config.overridden:
-        raise UserError(f"adam_bias_correction={config.adam_bias_correction} is not used with optimizer='lamb', which "
-                        "never corrects the bias. Leave it out.")
-    if config.generator and (config.generator_hidden_size or config.generator_layers):
-        raise UserError("generator_hidden_size and generator_layers change the recipe's generator, which generator=... "
-                        "replaces. Leave out generator or these two.")
-    for key in ("generator_hidden_size", "generator_layers"):
-        if config[key] and config.tying == "all":
-            raise UserError(f"{key}={config[key]} has no effect with tying='all', which makes the generator as large "
-                            "as the discriminator. Leave it out, or set tying=embeddings.")
     objective.check(config)
     _check_texts(config)
     _check_normalization(config)
@@ -256,20 +292,13 @@ def _check(config, objective):
 
 
 def _check_texts(config):
-    """UserError for entries of `datas` that do not exist or have too many parts, and for keys of hub corpora or of
-    files if `datas` has none.
-    """
+    """UserError for entries of `datas` that do not exist, and of `revisions` that are not in `datas`."""
     for source in config.datas:
         check_text(source)
     on_hub = [without_parts(source) for source in config.datas if hub_text(source)]
     if unknown := [name for name in config.revisions if name not in on_hub]:
         raise UserError(f"Invalid value for revisions: {unknown[0]!r} is not a corpus of the hub in datas "
                         f"({', '.join(on_hub) or 'none'}).")
-    if not any(map(is_path, config.datas)):
-        for key in config.overridden.intersection(("documents", "encoding")):
-            raise UserError(f"{key}={config[key]!r} is for text files, and datas has no path of any. Leave it out.")
-    if config.stream and not on_hub:
-        raise UserError(f"stream={config.stream!r} is for corpora of the hub, and datas has none. Leave it out.")
 
 
 def _check_normalization(config):

@@ -86,14 +86,29 @@ def _is_of_dead_worker(error):
     return bool(re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)))
 
 
-def print_user_errors():
-    """Make a script end with a plain message for errors that `explain` knows; other errors keep their traceback.
+@contextlib.contextmanager
+def may_lose_reader():
+    """Within it, nothing happens if the reader of the output ends, as in `... --help | head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at its end
 
-    Of several processes on a machine, the first one prints; the others print only errors that the first one does not
-    have.
+
+def print_user_errors():
+    """Make a script or a notebook end with a plain message for errors that `explain` knows; other errors keep their
+    traceback.
+
+    Characters that the encoding of the output lacks are printed as escapes. Of several processes on a machine, the
+    first one prints; the others print only errors that the first one does not have.
     """
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")
+    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        shell.set_custom_exc((Exception, KeyboardInterrupt), _show_in_notebook)
 
     def hook(kind, error, its_traceback):
         message = explain(error)
@@ -103,13 +118,22 @@ def print_user_errors():
         if message is None:
             sys.__excepthook__(kind, error, its_traceback)
         elif is_first_process() or not getattr(error, "is_common", False):
-            # torch.distributed redirects sys.stderr here and adds a prefix.
-            print(message, file=sys.__stderr__, flush=True)
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                # torch.distributed redirects sys.stderr here and adds a prefix.
+                print(message, file=sys.__stderr__, flush=True)
         status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
         if status != 1:
             sys.stdout.flush()
             os._exit(status)
     sys.excepthook = hook
+
+
+def _show_in_notebook(shell, kind, error, its_traceback, tb_offset=None):
+    """Show an error below a cell, as IPython's set_custom_exc."""
+    if message := explain(error):
+        shell._showtraceback(kind, error, [message])
+    else:
+        shell.showtraceback((kind, error, its_traceback), tb_offset=tb_offset)
 
 
 def is_first_process():

@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-import psutil
 import xxhash
+from filelock import FileLock, Timeout
 
 from _utils.errors import UserError, as_user_error
 
@@ -50,18 +50,49 @@ def unfinished_name(path):
     host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
     for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
         pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
-        if pid == os.getpid() or not psutil.pid_exists(pid):
+        if pid == os.getpid() or not _is_running(pid):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
     return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
 
 
-def check_writable(*folders):
-    """Raise UserError if files cannot be written to these folders, which need not exist yet."""
+def _is_running(pid):
+    """Whether a process of this machine exists."""
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it is another user's
+    return True
+
+
+def check_writable(*folders, files=()):
+    """Raise UserError if files cannot be written to these folders, or to these files. Neither need exist yet."""
     for folder in map(Path, folders):
-        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
-                            "permission is denied. Move the file, or start in another folder.")
+            reason = "is a file, or permission is denied"
+            if not existing.exists():
+                reason = f"is a link to {os.readlink(existing)!r}, which does not exist"
+            raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} {reason}. Correct "
+                            "that, or start in another folder.")
+    for file in filter(Path.exists, files):
+        if not os.access(file, os.W_OK):
+            raise UserError(f"Cannot write to {str(file)!r}: permission is denied. {_OF_ANOTHER_USER}")
+
+
+_OF_ANOTHER_USER = "It belongs to another user, who can allow it with chmod a+w; or start in another folder."
+
+
+def acquired(path, when_busy):
+    """A context in which a file is locked, for all users of its folder. when_busy: called, before waiting, if another
+    process has locked it.
+    """
+    lock = FileLock(path, mode=0o666)
+    with as_user_error(f"Cannot lock {str(path)!r} ({{error}}). {_OF_ANOTHER_USER}", PermissionError):
+        try:
+            return lock.acquire(timeout=0)
+        except Timeout:
+            when_busy()
+            return lock.acquire()
 
 
 def content_key(made_of, chunks=()):

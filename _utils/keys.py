@@ -1,5 +1,6 @@
 """The keys of pretraining, each with its type, default and help, and the types that other keys share."""
 import codecs
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,6 +59,15 @@ def _whole(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _is_amount(text):
+    """Whether a text is a number of at least 1, but not infinite, and "characters"."""
+    number, _, unit = text.partition(" ")
+    try:
+        return unit == "characters" and 1 <= float(number) < math.inf
+    except ValueError:
+        return False
+
+
 def _is_encoding(name):
     try:
         return bool(codecs.lookup(name))
@@ -110,8 +120,8 @@ _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
-_Stream = Literal[True, None] | count() | Annotated[str, Field(
-    pattern=r"^[\d_]+(\.\d*)?(e\d+)? characters$", description="a text such as '5e9 characters'")]
+_Stream = Literal[True, None] | count() | Annotated[str, Predicate(_is_amount), Field(
+    description="a text such as '5e9 characters'")]
 _Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as latin-1")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)
@@ -121,8 +131,8 @@ _Upload = Text | Annotated[Callable, Field(description="a function of a path")]
 PRETRAIN_KEYS = {
     "quickstart": Key(bool, False, (
         "True: a small model on seven books that are part of this repository, minutes on two CPU cores. "
-        "Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the command "
-        "line."), heading="What is trained"),
+        "Sets size, datas, vocab, base_run_name and adam_bias_correction, unless you set them."),
+        heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (
         "'google': masking, initial weights and long lines as in Google's code (masking=official, "
         "initial_weights=official, long_lines=truncate). None: as in electra_pytorch.")),
@@ -213,7 +223,7 @@ PRETRAIN_KEYS = {
         "generator/ and discriminator/, or the hub id of a discriminator such as "
         "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, masking, "
         "electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set "
-        "them on the command line. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
+        "them. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
         "text, at most 5% of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
         "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, "
@@ -247,7 +257,8 @@ PRETRAIN_KEYS = {
         "Steps of the first of two stages, in which the generator is trained alone. None: half of the steps.")),
     "milestones": Key(_Milestones, [6.25, 12.5, 25., 50., 100.], (
         "In percent of the steps: the model is evaluated on held-out text and saved as "
-        "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at are always milestones."),
+        "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at (<base_run_name>_<seed>_step<N>.pth) are "
+        "always milestones."),
         heading="Checkpoints and log"),
     "stop_at": Key(Count | None, None, (
         "End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or "

@@ -59,7 +59,7 @@ def finetuning_runs(rows):
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
     found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row.task, "score": row.score, "row": row}
-             for row in rows if (match := MILESTONE.fullmatch(row.group))]
+             for row in rows if (match := MILESTONE.fullmatch(row.group)) and match["percent"]]
     if not found:
         raise UserError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the "
                         "checkpoints of the pretraining runs first, without group_name.")

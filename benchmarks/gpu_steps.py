@@ -19,7 +19,6 @@ from torch._dynamo.utils import counters
 
 import pretrain
 from _utils.config import complete
-from _utils.networks import fast_electra
 from _utils.recipes import RECIPES, Network
 from _utils.seeds import seed_step, set_seed
 from _utils.text.batches import pretraining_dataloaders
@@ -222,7 +221,7 @@ def fixed_masks_and_samples():
         return 100 + torch.arange(len(logits), device=logits.device) % 1000
 
     with mock.patch.object(pretrain, "build_masking", build_masking):
-        with mock.patch.object(fast_electra, "fast_sample", sample):
+        with mock.patch.object(pretrain, "sample", sample):
             yield
 
 

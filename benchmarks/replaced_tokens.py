@@ -4,7 +4,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _utils.networks.fast_electra import FastMaskedLM
 from datasets import concatenate_datasets
 from scipy.special import logit
 from sklearn.metrics import average_precision_score, precision_score, recall_score
@@ -13,17 +12,19 @@ import pretrain
 from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
+from _utils.names import find_checkpoint
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
+from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import split_held_out
 from _utils.text.loading import prepare_data
 from _utils.text.sources import real_files
 from _utils.training import choose_device
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
-# their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.
+# their values if no run is known. Those in the first cell of pretrain.py may be of another run.
 TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "stream": None, "clean": None,
              "long_lines": "truncate", "max_length": 128, "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
@@ -33,7 +34,7 @@ _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py hol
 def replaced_tokens(checkpoints, *, generator, text, all, rows, max_length, data_seed, mask_prob, seed):
     """Compare discriminators on text in which a generator replaced tokens. Arguments as in `_utils/__main__.py`."""
     c, masked_lm, hf_tokenizer = load_generator(
-        generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed
+        generator, text, mask_prob, seed, checkpoints, max_length=max_length, data_seed=data_seed
     )
     networks = {name: load_discriminator(name, hf_tokenizer, c, held_out=not all) for name in checkpoints}
     corrupted = corrupt(examples_of(c, not all, rows), masked_lm, hf_tokenizer, c)
@@ -61,17 +62,20 @@ class CorruptedText(NamedTuple):
     is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
 
 
-def load_generator(generator, sources, mask_prob, seed, **settings):
+def load_generator(generator, sources, mask_prob, seed, checkpoints=(), **settings):
     """(configuration of the text, masks and samples; masked language model; its tokenizer).
 
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and
-    data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
+    data_seed of the examples; None: those of the generator's run, like the others in TEXT_KEYS.
+    checkpoints: discriminators, of which the first one with a run has these keys if the generator's is not known.
     Raises UserError for an unusable generator.
     """
     loaded = load_with_head(generator, "generator")
     check_fills_masks(generator, loaded)
     check_tied_output(loaded.network, generator)
-    of_run = {key: loaded.run[key] for key in TEXT_KEYS if key in loaded.run}
+    runs = (load_pretraining_checkpoint(find_checkpoint(name))["config"] for name in checkpoints if name[-4:] == ".pth")
+    run = loaded.run or next(runs, {})
+    of_run = {key: run[key] for key in TEXT_KEYS if key in run}
     given = {key: value for key, value in settings.items() if value is not None}
     tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
     masking = {"mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
@@ -108,23 +112,23 @@ def corrupt(examples, generator, hf_tokenizer, c):
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(c.seed)
-    model, masking = FastMaskedLM(generator, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
+    model, masking = pretrain.ELECTRAModel(generator, None, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
     rows = [torch.tensor(ids) for ids in examples["input_ids"]]
     original_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=hf_tokenizer.pad_token_id)
     sentA_lengths = torch.tensor(examples["sentA_length"])
     batches = [*zip(original_ids.split(_BATCH), sentA_lengths.split(_BATCH))]
-    masks, segments, samples = [], [], []
+    masks, samples = [], []
     for batch in Progress(batches, "Corrupting", unit="batches"):
         masked, _ = masking.mask(*batch)
         output = model(*masked)
         masks.append(output.is_mlm_applied)  # (B, L)
-        segments.append(output.token_type_ids)  # (B, L)
         samples.append(pretrain.sample(output.mlm_gen_logits[:, :len(hf_tokenizer)]))  # (M,)
     torch.set_num_threads(n_threads)
     is_masked = torch.cat(masks)
     input_ids = original_ids.masked_scatter(is_masked, torch.cat(samples))
     is_token = original_ids != hf_tokenizer.pad_token_id
-    return CorruptedText(input_ids, original_ids, torch.cat(segments), is_token, is_masked, input_ids != original_ids)
+    is_in_segment_b = (torch.arange(is_token.shape[1]) >= sentA_lengths[:, None]) & is_token
+    return CorruptedText(input_ids, original_ids, is_in_segment_b.long(), is_token, is_masked, input_ids != original_ids)
 
 
 # Scores of discriminators

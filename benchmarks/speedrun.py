@@ -71,7 +71,7 @@ SECONDS_AROUND = 5  # between the timed steps and the first one, and after the l
 def configuration(given):
     """The completed configuration of pretraining. Its steps are preliminary if `minutes` determine them."""
     values = {key: given[key] for key in PRETRAIN_KEYS}
-    return complete(MyConfig(values, PRETRAIN_KEYS, (given.overridden | set(OF_PRETRAINING)) & set(PRETRAIN_KEYS)))
+    return complete(MyConfig(values, PRETRAIN_KEYS, (given.chosen | set(OF_PRETRAINING)) & set(PRETRAIN_KEYS)))
 
 
 def train(c, deadline=None, keep=None, warmup_steps=.05):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from _utils.config import check_logger
+from _utils.config import check_logger, with_quickstart, without_unused
 from _utils.errors import UserError
 from _utils.keys import (
     Count,
@@ -76,8 +76,8 @@ FINETUNE_KEYS = {
     "quickstart": Key(bool, False, (
         "True: compare random weights, the model of `python pretrain.py quickstart=True` and `mini`, which is part "
         "of the repository, on tables of real sentences, and check GLUE's files on synthetic tables; three "
-        "minutes on two CPU cores. Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are "
-        "set on the command line."), heading="What is finetuned"),
+        "minutes on two CPU cores. Sets pretrained_checkpoint, end, glue_dir and group_name, unless you set them."),
+        heading="What is finetuned"),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
         "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
@@ -168,16 +168,26 @@ def complete_finetuning(config):
     """
     if config.quickstart:
         values = dict(QUICKSTART_GLUE)
-        if "pretrained_checkpoint" in config.overridden:  # from which the name follows below
+        if "pretrained_checkpoint" in config.chosen:  # from which the name follows below
             del values["group_name"]
-        config = config.unless_given(values)
+        config = with_quickstart(config, values)
     config = config.copy_with({"tasks": [_with_files(task, config.glue_dir) for task in config.tasks]})
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
     config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
     if config.start_from_mnli is True:
         config.start_from_mnli = config.group_name
+    config = without_unused(config, _no_effect(config), config)
     _check(config)
     return config
+
+
+def _no_effect(config):
+    """Keys that have no effect, as `config.NO_EFFECT`."""
+    are_custom = lambda tasks: all(isinstance(task, dict) for task in tasks)
+    rules = [("tasks", are_custom, ["start_from_mnli"])]  # only RTE, STS-B and MRPC start from MNLI
+    if config.start_from_mnli == config.group_name:  # whose MNLI runs keep the pretrained encoder, too
+        rules.append(("freeze", bool, ["start_from_mnli"]))
+    return rules
 
 
 def _with_files(entry, folder):
@@ -214,8 +224,6 @@ def _check(config):
                             f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise UserError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
-    if config.do_finetune:
-        _check_start(config)
     if config.end <= config.start:
         raise UserError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
                         "..., end - 1.")
@@ -224,16 +232,6 @@ def _check(config):
                         "the i-th seed. Add seeds, or set seeds=None.")
     check_windows(config)
     check_logger(config)
-
-
-def _check_start(config):
-    """UserError for a start from MNLI that changes nothing."""
-    if config.start_from_mnli and all(isinstance(task, dict) for task in config.tasks):
-        raise UserError(f"start_from_mnli={config.start_from_mnli} has no effect on custom tasks: only RTE, STS-B and "
-                        "MRPC start from a run of MNLI. Leave it out.")
-    if config.start_from_mnli == config.group_name and config.freeze:
-        raise UserError("start_from_mnli has no effect with freeze=True, because the MNLI runs of this group keep the "
-                        "pretrained encoder, too. Leave it out, or name a group that trained it.")
 
 
 def check_windows(config):

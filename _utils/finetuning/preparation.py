@@ -5,7 +5,7 @@ import sys
 import torch
 
 from _utils.errors import UserError
-from _utils.finetuning.config import FINETUNE_KEYS, check_windows, names_of
+from _utils.finetuning.config import check_windows, names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, run_path, task_of
 from _utils.networks.build import check_length, has_learned_positions
@@ -123,9 +123,9 @@ def check_first_token(task, settings, pretrained):
 
 
 def unused_keys(task, c):
-    """[A notice for each configured key of sentences and pairs that does not apply to a task]."""
-    values = {key: c[key] for key in Head.keys if key not in task.head.keys}
-    return [f"{key}={value} does not apply" for key, value in values.items() if value != FINETUNE_KEYS[key].default]
+    """[A notice with the keys of sentences and pairs that have no effect on a task], or []."""
+    unused = [key for key in Head.keys if key not in task.head.keys and c.differs(key)]
+    return [f"no effect with this kind of task: {', '.join(unused)}"] if unused else []
 
 
 def print_tables(tables, settings_by_task=None, are_official=True):

@@ -28,7 +28,7 @@ from _utils.networks.build import (
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text.new_tokens import pieces_of_new_tokens
-from _utils.text.special_tokens import text_tokenizer
+from _utils.text.special_tokens import content_of, text_tokenizer
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
@@ -144,7 +144,7 @@ def content_digest(model, hf_tokenizer):
     weights = model.state_dict()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
     settings = {key: value for key, value in model.config.to_diff_dict().items() if key not in _DESCRIPTIONS}
-    facts = shapes, json.dumps(settings, sort_keys=True, default=repr), text_tokenizer(hf_tokenizer).to_str()
+    facts = shapes, json.dumps(settings, sort_keys=True, default=repr), content_of(text_tokenizer(hf_tokenizer))
     return content_key(facts, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
 
 

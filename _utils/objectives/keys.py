@@ -12,8 +12,15 @@ class ObjectiveKeys:
     selected_by = "objective", "electra"  # the key and its value that select it
     unused = ()  # keys that have no effect
     own_keys = ()  # keys that have no effect with any other objective
-    implied = {}  # values of keys that are not set by the user
+    contradicting = ()  # keys whose other values would change what the objective is
+    implied = {}  # values of unused keys
     disc_weight = None  # the recipe's
+
+    @property
+    def no_effect(self):
+        """Keys that have no effect, as `config.NO_EFFECT`."""
+        of_others = (key for one in OF_OBJECTIVES if one.own_keys != self.own_keys for key in one.own_keys)
+        return [(self.selected_by[0], lambda _: True, [*self.unused, *of_others])]
 
     def defaults(self, c):
         """{key: value for None}, once the steps are known."""
@@ -36,14 +43,13 @@ class ObjectiveKeys:
 
 # Keys that have no effect without a generator of the usual kind.
 _OF_NETWORKS = ("generator_hidden_size", "generator_layers", "tying")
-_OF_GENERATOR = (*_OF_NETWORKS, "uniform_generator")
 
 
 class MaskedLMKeys(ObjectiveKeys):
     name = "mlm"
     selected_by = "objective", "mlm"
-    unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
-              *_OF_GENERATOR)
+    unused = ("sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *_OF_NETWORKS)
+    contradicting = ("discriminator",)  # the network that is trained is `generator`
     continues_pairs = False
 
     def check(self, c):
@@ -53,13 +59,12 @@ class MaskedLMKeys(ObjectiveKeys):
 class ELECTRA15Keys(ObjectiveKeys):
     name = "electra_15"
     selected_by = "objective", "electra_15"
-    unused = ("uniform_generator",)
     continues_pairs = False
 
 
 class SecondMLMKeys(ObjectiveKeys):
     """Those of Replace MLM and All-Tokens MLM."""
-    unused = ("disc_smooth_label", "uniform_generator")
+    unused = ("disc_smooth_label",)
     disc_weight = 1.  # its loss is as large as the generator's
     continues_pairs = False
 
@@ -77,7 +82,8 @@ class AllTokensMLMKeys(SecondMLMKeys):
 class TwoStageKeys(ObjectiveKeys):
     name = "two_stage"
     selected_by = "objective", "two_stage"
-    unused = ("generator", "discriminator", "gen_weight", *_OF_GENERATOR)
+    unused = ("gen_weight", *_OF_NETWORKS)
+    contradicting = ("generator", "discriminator")  # both have the same architecture
     own_keys = ("two_stage_steps",)
     implied = {"tying": "none"}
     continues_pairs = False
@@ -94,7 +100,8 @@ class TwoStageKeys(ObjectiveKeys):
 class AdversarialKeys(ObjectiveKeys):
     name = "adversarial"
     selected_by = "objective", "adversarial"
-    unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator")
+    unused = ("gen_smooth_label",)
+    contradicting = ("temperature", "disallow_correct")  # REINFORCE needs samples of the generator's distribution
     continues_pairs = False
 
 
@@ -147,7 +154,7 @@ class ElectricKeys(TwoTowerKeys):
     name = "electric"
     selected_by = "objective", "electric"
     # Its energies require that tokens are sampled from the generator's own distribution (F100).
-    unused = ("temperature", "disallow_correct", *TwoTowerKeys.unused)
+    contradicting = ("temperature", "disallow_correct")
 
 
 ELECTRA = ObjectiveKeys()
@@ -175,9 +182,7 @@ def default_name(recipe, has_discriminator=False):
 
 
 def conflicting_keys(c, objective):
-    """Keys that the objective of a configuration does not use, or that select another one."""
-    unused = [key for key in objective.unused if key in c.overridden]
+    """Keys of a configuration that select another objective, or contradict its own."""
     others = [other for other in OF_OBJECTIVES[1:] if other is not objective]
-    of_others = [key for other in others for key in other.own_keys if c[key] != c.known[key].default]
     selecting = [other.selected_by[0] for other in others if other.selected_by in c.items()]
-    return unused + of_others + selecting
+    return selecting + [*filter(c.differs, objective.contradicting)]

@@ -9,10 +9,9 @@ import re
 from pathlib import Path
 
 import fsspec
-from filelock import FileLock, Timeout
 
-from _utils.errors import as_user_error, one_line
-from _utils.files import read_json_lines
+from _utils.errors import UserError, one_line
+from _utils.files import acquired, read_json_lines
 from _utils.loggers import LOGGERS
 from _utils.progress import Progress
 from _utils.runs.checkpoints import versions
@@ -60,11 +59,12 @@ def locked(folder, name_key="base_run_name"):
     Raises UserError if one does. A kill releases the lock. Nothing is left of it if the run does not begin.
     name_key: the configuration key that names a run, for the error message.
     """
+    def refuse():
+        raise UserError(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
+                        f"{name_key}.")
+
     path = folder.with_name(f".{folder.name}.lock")
-    with as_user_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
-                       f"{name_key}.", Timeout):
-        lock = FileLock(path).acquire(timeout=0)
-    with lock:
+    with acquired(path, refuse):
         try:
             yield
         finally:
@@ -83,7 +83,7 @@ def read_metrics(path, split):
 
 
 # The name of a milestone, as `RunFolder.milestone` writes it: the percentage may be 25.0 or 2.5e-05.
-MILESTONE = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>\d+(\.\d+)?(e-\d+)?)%")
+MILESTONE = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_((?P<percent>\d+(\.\d+)?(e-\d+)?)%|step\d+)")
 
 
 class RunFolder:
@@ -93,9 +93,11 @@ class RunFolder:
         self.name, self.root = f"{base_run_name}_{seed}", Path("checkpoints/pretrain")
         self.folder = self.root / self.name
 
-    def milestone(self, percent):
-        """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
-        return self.root / f"{self.name}_{percent}%.pth"
+    def milestone(self, at):
+        """Path of a milestone at a percentage of the steps, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth, or at a
+        step, an integer, e.g. vanilla_11081_step2000.pth.
+        """
+        return self.root / f"{self.name}_{f'step{at}' if isinstance(at, int) else f'{at}%'}.pth"
 
     def has_milestone(self, name):
         """Whether a checkpoint, given by its name or its path, is a milestone of this run."""
@@ -104,7 +106,15 @@ class RunFolder:
 
     def milestones(self):
         """Paths of the milestones that exist."""
-        return [path for path in self.root.glob("*%.pth") if path.stem.rpartition("_")[0] == self.name]
+        matches = {path: MILESTONE.fullmatch(path.stem) for path in self.root.glob("*.pth")}
+        return [path for path, match in matches.items() if match and match["run"] == self.name]
+
+    def report(self):
+        """Print where the results are and what to do with the newest checkpoint; nothing on a machine without it."""
+        if milestones := self.milestones():
+            newest = max(milestones, key=os.path.getmtime).name
+            print(f"Metrics and plots: {self.folder}/. To finetune this model: python finetune.py "
+                  f"pretrained_checkpoint={newest}")
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""

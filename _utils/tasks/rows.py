@@ -8,7 +8,7 @@ import torch
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
 
-from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, special_tokens_in, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, special_tokens_in, unknown_words
 
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
@@ -141,10 +141,6 @@ def text_notices(rows, max_length, hf_tokenizer, texts, advice):
     if unknown > MANY_UNKNOWN:
         yield (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
                f"{unknown_words(hf_tokenizer, texts[:1000])}. Choose a model for their language.")
-    dropped, words = dropped_words(hf_tokenizer, texts[:1000])
-    if dropped > MANY_UNKNOWN:
-        yield (f"warning: {dropped:.0%} of the words of the texts lose characters that are not in the model's "
-               f"vocabulary, such as {words}. Choose a model for their language.")
     if counts := special_tokens_in(hf_tokenizer, texts):
         [(most_common, _)] = counts.most_common(1)
         yield (f"warning: {counts.total():,} of {len(texts):,} texts contain special tokens such as {most_common!r}, "

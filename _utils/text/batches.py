@@ -10,6 +10,9 @@ from fastcore.basics import chunked
 from _utils.errors import UserError
 from _utils.text.hugdatafast_repair import HF_Datasets
 
+# On which a run saves and stops. Windows lacks SLURM's, before the time is over, and that of a closed terminal.
+STOP_SIGNALS = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, n)]
+
 # a run that repeats fewer examples, or repeats its examples more often, gets a warning
 FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100
 
@@ -41,11 +44,11 @@ class ArrowBatchDL(TfmdDL):
         """Do nothing: batches stay in host memory."""
 
     def wif(self):
-        """Initialize a worker: ignore Ctrl-C and SIGTERM, which job systems send to all processes.
+        """Initialize a worker: ignore Ctrl-C and other signals, which terminals and job systems send to all processes.
 
         The training process finishes its step, saves, and stops its workers itself.
         """
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
     def get_idxs(self):

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-from filelock import FileLock
 from scipy.stats import entropy
 
 from _utils.errors import UserError
-from _utils.files import content_key
+from _utils.files import acquired, content_key
 from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
 from _utils.text.readers import BLOCK
-from _utils.text.special_tokens import MANY_UNKNOWN, dropped_words, text_tokenizer, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, content_of, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -90,7 +89,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         "long_lines": long_lines_of(name, long_lines),
         "seed": seed,
     }
-    key = content_key((_BUILDING_VERSION, corpus.key, text_tokenizer(hf_tokenizer).to_str(), options))
+    key = content_key((_BUILDING_VERSION, corpus.key, content_of(text_tokenizer(hf_tokenizer)), options))
     path = Path(cache_dir) / f"examples_{key}.arrow"
 
     def build(path, open_documents, first_row=0, max_files=MAX_FILES):
@@ -100,7 +99,8 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         processor = ELECTRADataProcessor(open_documents(), hf_tokenizer, **options, first_row=first_row)
         if not first_row:
             check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
-        with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
+        lock = path.with_name(".lock")
+        with acquired(lock, lambda: print(f"Waiting until another process has prepared its text ({lock})", flush=True)):
             for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
                 left.unlink()
             return processor.map(path, num_proc, max_files)  # only the files that such a process has not finished
@@ -136,10 +136,6 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     fit the vocabulary.
     """
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
-    share, words = dropped_words(hf_tokenizer, texts)
-    if share > MANY_UNKNOWN:
-        _warn(f"{name}: {share:.0%} of its words lose characters that are not in the vocabulary, such as {words}. "
-              "Choose a vocabulary for its language, or train one with vocab=30522.", is_fatal=share > .3)
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)

@@ -5,10 +5,7 @@ from collections import Counter
 
 # Marks that writers leave out at will: vowel points of Hebrew, Arabic and Syriac, and the selectors of emoji.
 _OPTIONAL = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06ed\u0730-\u074a\ufe00-\ufe0f]")
-# Shares of letters that lose a mark, by script (the first word of their names), above which a warning is printed. In
-# the scripts below, accents are a matter of spelling in many languages; in others, marks are parts of letters. In the
-# English Wikipedia the shares are 0.0008 and 0.00003 (others).
-_MANY_LOST = {"LATIN": .08, "GREEK": .08, "COMBINING": .08, None: .005}
+_MANY = .05  # share of the words above which a warning is printed; in the English Wikipedia it is below .005
 _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 
 
@@ -21,26 +18,19 @@ def warn_of_losses(name, normalizer, texts):
 
 
 def warning_of_losses(normalizer, texts):
-    """Describe what a normalizer of `tokenizers`, or None, that strips accents and marks does to the words of texts,
-    with examples; None if little.
-
-    That is the share of the letters that lose one, if there are many of one script: few suffice where marks matter
-    (Japanese, Hindi, Thai, Arabic, Korean ...); of Latin letters as many as in Vietnamese or Czech.
+    """Describe which share of the words of texts loses an accent or a mark to a normalizer of `tokenizers`, or None,
+    with examples; None if it is small.
     """
     if normalizer is None or "é" in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
         return None
     words = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split())
-    characters = Counter("".join(words.elements()))
-    letters = Counter({char: n for char, n in characters.items() if _is_letter(char)})
-    lost, by_script = {char for char in letters if _is_lost(char, normalizer)}, Counter()
-    for char in lost:
-        by_script[unicodedata.name(char, "").split(" ")[0]] += letters[char]
-    if all(n <= _MANY_LOST.get(script, _MANY_LOST[None]) * letters.total() for script, n in by_script.items()):
+    lost = {char for char in set().union(*words) if _is_letter(char) and _is_lost(char, normalizer)}
+    changed = Counter({word: n for word, n in words.items() if lost.intersection(word)})
+    if changed.total() <= _MANY * words.total():
         return None
-    changed = Counter({word: count for word, count in words.items() if lost.intersection(word)})
     examples = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in _frequent(changed)]
-    share = by_script.total() / letters.total()
-    return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
+    share = changed.total() / words.total()
+    return f"accents and marks are removed from {share:.0%} of the words ({', '.join(examples)})"
 
 
 def _shown(word, normalized):

@@ -9,7 +9,6 @@ from pathlib import Path
 import datasets
 import numpy
 import pyarrow
-import tokenizers
 from datasets import Dataset
 from fastcore.basics import chunked, num_cpus, store_attr
 from transformers import PreTrainedTokenizerBase
@@ -61,9 +60,6 @@ class ELECTRADataProcessor:
         template = template_of(self.tokenizer)
         self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in template[:4])
         self.n_single, self.n_pair, self.n_first = template.n_single, template.n_pair, template.n_first
-        if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
-            # as in Google's code; the default of `tokenizers` is 100 (F1)
-            self.tokenizer.model.max_input_chars_per_word = 200
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
 
     def __call__(self, documents, rng=None):

@@ -2,10 +2,12 @@
 import codecs
 import glob
 import io
+import itertools
 import json
 import lzma
 import os
 import re
+from collections import Counter
 from functools import cache, partial
 from pathlib import Path
 
@@ -13,9 +15,12 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key
 from _utils.names import COMPRESSIONS, no_text_error
 
 BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
+
+print_once = cache(print)  # a process may look for the same files several times
 
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
@@ -48,17 +53,39 @@ def find_files(pattern):
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
         names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
-        _print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
+        print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
                     f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
     if not files:
         raise no_text_error(pattern)
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
 
 
-@cache
-def _print_once(line):
-    """Print a line once in a process, which may look for the same files several times."""
-    print(line)
+def without_copies(files):
+    """(the files without those whose content, decompressed, is that of an earlier one; [a notice about these], or []).
+
+    Read are those with the size of another file, or with its name but for the compression.
+    """
+    names, originals, copies = {path: _names_of(path) for path in files}, {}, []
+    n_files = Counter(itertools.chain.from_iterable(names.values()))
+    for path in files:
+        may_be_copy = os.path.getsize(path) and any(n_files[name] > 1 for name in names[path])
+        original = originals.setdefault(_content_of(path) if may_be_copy else path, path)
+        if original != path:
+            copies.append(f"{path} of {original}")
+    notice = f"Skipped {len(copies):,} files that are copies of others: {', '.join(copies):.500}"
+    return [*originals.values()], [notice] if copies else []
+
+
+def _names_of(path):
+    """The size of a file, and its name without the compression."""
+    name, suffix = os.path.splitext(os.path.basename(path))
+    return os.path.getsize(path), name if suffix.lower() in COMPRESSIONS else name + suffix
+
+
+def _content_of(path):
+    """Hash of the format and the decompressed content of a file."""
+    with reading(path), _open(path) as file:
+        return content_key(format_of(path), iter(partial(file.read, LONG), b""))
 
 
 def _glob(pattern):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import datasets
@@ -30,8 +30,10 @@ from _utils.text.readers import (
     find_files,
     format_of,
     invalid_line,
+    print_once,
     read_file,
     reading,
+    without_copies,
 )
 from _utils.text.streams import StreamedParts
 
@@ -106,20 +108,29 @@ def _of_hub(source, text, revision, stream, cache_dir):
 def _own_files(name, path, cache_dir, encoding, documents):
     """Return the Corpus of the files of a path, with a name for messages.
 
-    Its key is a hash of the options for reading and of formats, compressions, sizes and contents of the files.
+    Its key is a hash of the options for reading and of formats, compressions, sizes and contents of the files, without
+    copies.
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
+    without = cache(lambda: without_copies(files))
+
+    def content():
+        read, notices = without()
+        return "\n".join([content_key(options, _contents(read, encoding)), *notices])
 
     def hash_content():
         with reading(path):  # a file that vanished
             stats = map(os.stat, files)
             # The time of change (ctime) cannot be set, unlike the time of modification.
             state = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
-            return recorded(cache_dir / f"source_{content_key((options, files, state))}.txt",
-                            lambda: content_key(options, _contents(files, encoding)))
+            record = cache_dir / f"source_{content_key((options, files, state, 'without copies'))}.txt"
+            key, *notices = recorded(record, content).split("\n")
+            for notice in notices:
+                print_once(notice)
+            return key
 
     def open_documents():
-        texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in files)
+        texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in without()[0])
         path = cache_dir / f"documents_{corpus.key}.arrow"
         return prepared(path, lambda file: _write_documents(texts, name, file))
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import tokenizers
-from tokenizers import models, processors
+from tokenizers import models, pre_tokenizers, processors
 
 from _utils.errors import UserError
 from _utils.recipes import MASKINGS
@@ -51,6 +51,23 @@ def complete_special_tokens(hf_tokenizer):
     if others := [token for token in added if token.special and token.content not in known]:
         hf_tokenizer.add_special_tokens({"extra_special_tokens": [*hf_tokenizer.extra_special_tokens, *others]})
     _add_template(hf_tokenizer)
+    _keep_unknown(hf_tokenizer)
+
+
+def _keep_unknown(hf_tokenizer):
+    """Let a BPE model without a token for unknown words, which drops what its vocabulary lacks, use the tokenizer's.
+
+    UserError if that has none either. A vocabulary with all bytes knows all words.
+    """
+    model = hf_tokenizer.backend_tokenizer.model
+    if not isinstance(model, models.BPE) or model.unk_token is not None:
+        return
+    if {*pre_tokenizers.ByteLevel.alphabet()} <= hf_tokenizer.get_vocab().keys():
+        return
+    if hf_tokenizer.unk_token is None:
+        raise UserError(f"The tokenizer {hf_tokenizer.name_or_path!r} has neither a token for unknown words nor tokens "
+                        "for all bytes, so it would drop characters. Add <unk>, or train one with all bytes.")
+    model.unk_token, model.fuse_unk = hf_tokenizer.unk_token, True
 
 
 def unknown_token(tokenizer):
@@ -164,6 +181,13 @@ def text_tokenizer(hf_tokenizer):
     return tokenizer
 
 
+def content_of(tokenizer):
+    """The content of a tokenizers.Tokenizer, for keys and comparisons. It has the library's limit of the characters of
+    a word instead of Google's, with which texts have always been read, so that files made before keep their names.
+    """
+    return tokenizer.to_str().replace('"max_input_chars_per_word":200', '"max_input_chars_per_word":100')
+
+
 def special_tokens_in(hf_tokenizer, texts):
     """Counter of the texts that contain the name of a token with a role, such as "[SEP]", by the first such name."""
     names = hf_tokenizer.special_tokens_map.values()
@@ -178,40 +202,4 @@ def unknown_words(hf_tokenizer, texts):
     for text, encoding in zip(texts, encodings):
         places = [place for i, place in zip(encoding.ids, encoding.offsets) if i == hf_tokenizer.unk_token_id]
         counts.update(text[start:end] for start, end in places)
-    return _most_frequent(counts)
-
-
-def _most_frequent(words):
-    """The five most frequent words of a Counter, quoted, in a string."""
-    return ", ".join(repr(word[:30]) for word, _ in words.most_common(5))
-
-
-def dropped_words(hf_tokenizer, texts):
-    """(share of the words of texts that lose characters, the most frequent of them in a string), for a tokenizer that
-    drops characters.
-
-    A BPE model without a token for unknown words drops the characters, or bytes, that its vocabulary lacks. Of other
-    models it is (0, "").
-    """
-    tokenizer = text_tokenizer(hf_tokenizer)
-    if not isinstance(tokenizer.model, models.BPE) or tokenizer.model.unk_token is not None:
-        return 0, ""
-    added = {token.content for token in hf_tokenizer.added_tokens_decoder.values()}  # which the model does not see
-    dropped, n_words = Counter(), 0
-    for text in texts:
-        text = " ".join(text.split())  # line breaks are not tokenized
-        text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
-        words = [(text, (0, len(text)))]
-        if tokenizer.pre_tokenizer is not None:
-            words = tokenizer.pre_tokenizer.pre_tokenize_str(text)
-        n_words += len(words)
-        dropped.update(text[start:end].strip() for word, (start, end) in words if _is_lossy(tokenizer.model, word))
-    for token in added:
-        del dropped[token]
-    return dropped.total() / max(1, n_words), _most_frequent(dropped)
-
-
-def _is_lossy(model, word):
-    """Whether a BPE model drops a part of a word."""
-    offsets = (token.offsets for token in model.tokenize(word))  # in bytes
-    return sum(end - start for start, end in offsets) < len(word.encode())
+    return ", ".join(repr(word[:30]) for word, _ in counts.most_common(5))

@@ -77,7 +77,9 @@ class StreamedParts:
         return self._file(number).with_suffix(".json")
 
     def _end_of(self, number):
-        """{"rows", "characters"} up to the end of a part, the "state" of the stream there, and "is_last"."""
+        """{"rows", "characters"} up to the end of a part, the "state" of the stream there or None, and
+        "is_last".
+        """
         if number < 0:
             return {"rows": 0, "characters": 0, "state": None, "is_last": False}
         return json.loads(self._record_file(number).read_text())
@@ -112,20 +114,22 @@ class StreamedParts:
     def _read(self, end):
         """Yield (texts, state of the stream behind them) from the end of a part on.
 
-        A file of the hub is read from its beginning, up to there without using it.
+        A file of the hub is read from its beginning, up to there without using it. Without the state at that end, or
+        with that of another version of `datasets`, all files are; such a stream has no state that a later one can use.
         """
         text = self.text
         with loading(self.source, text.path):
             builder = open_builder(text.path, text.config, self.commit)
             stream = builder.as_streaming_dataset(split=text.split)
             stream = stream.select_columns(text.column).with_format("arrow")
+            state_of = stream.state_dict
             if end["state"] and end["datasets"] == datasets.__version__:
                 stream.load_state_dict(end["state"])
             elif end["rows"]:
-                stream = stream.skip(end["rows"])
+                stream, state_of = stream.skip(end["rows"]), lambda: None
             for table in stream.iter(_BATCH):
                 texts = table[text.column].combine_chunks().cast(pyarrow.large_string())
-                yield pyarrow.compute.fill_null(texts, ""), stream.state_dict()
+                yield pyarrow.compute.fill_null(texts, ""), state_of()
 
     def _up_to_limit(self, texts, end):
         """Those of the next texts that are wanted; the last one may exceed the number of characters."""
@@ -146,5 +150,5 @@ class StreamedParts:
         if self.bar is None:
             total = None if total == math.inf else total
             self.bar = Progress(desc=f"Streaming {self.source}", total=total, initial=n, unit=unit, smoothing=0)
-        self.bar.details = (detail,)
+        self.bar.set_postfix_str(detail, refresh=False)
         self.bar.update(n - self.bar.n)

@@ -4,14 +4,16 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow.compute
 import tokenizers
+import transformers
 from tokenizers import models, normalizers, pre_tokenizers
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers.normalizers import NFC, Sequence
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from _utils.errors import UserError, as_user_error
 from _utils.files import content_key, recorded
@@ -32,6 +34,10 @@ _LONGEST = 64       # characters; longer words rarely repeat
 _PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")  # an ASCII punctuation character, or text without one
 
 
+class PreTrainedTokenizerFast(transformers.PreTrainedTokenizerFast):
+    """A tokenizer as its file describes it. It is saved under this name, which older versions of transformers know."""
+
+
 class WordCache:
     """The token ids of lines, from those of their words, which are computed once. A pickled cache is empty.
 
@@ -41,13 +47,16 @@ class WordCache:
 
     def __init__(self, tokenizer, typecode):
         self.tokenizer, self.typecode, self.cached = tokenizer, typecode, lru_cache(_ENTRIES)(self._compute)
-        self.model, self.lowercase = tokenizer.model, tokenizer.normalizer.lowercase
+        self.model, normalizer = tokenizer.model, tokenizer.normalizer
+        self.lowercase, self.composes = _bert_normalizer(normalizer).lowercase, isinstance(normalizer, Sequence)
 
     def __reduce__(self):
         return WordCache, (self.tokenizer, self.typecode)
 
     def encode(self, line):
         """Return the token ids of a line as an array, without special tokens."""
+        if self.composes:  # here, because marks also compose with the spaces and punctuation at which it is split
+            line = unicodedata.normalize("NFC", line)
         return array(self.typecode, self._encode(line.split(" ")))
 
     def _encode(self, words):
@@ -66,14 +75,20 @@ class WordCache:
 
 
 def is_cacheable(tokenizer):
-    """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer and no added tokens that are
-    not special.
+    """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer, also after NFC, and no
+    added tokens that are not special.
     """
     kinds = normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer, models.WordPiece
-    modules = tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.model
+    modules = _bert_normalizer(tokenizer.normalizer), tokenizer.pre_tokenizer, tokenizer.model
     return all(map(isinstance, modules, kinds)) and all(
         token.special for token in tokenizer.get_added_tokens_decoder().values()
     )
+
+
+def _bert_normalizer(normalizer):
+    """The second one of NFC and another normalizer; any other normalizer itself."""
+    follows_nfc = isinstance(normalizer, Sequence) and len(normalizer) == 2 and isinstance(normalizer[0], NFC)
+    return normalizer[1] if follows_nfc else normalizer
 
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
@@ -160,6 +175,7 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=
     tokens.
 
     cased: keep case.   strip_accents: remove accents and other combining marks; None: unless `cased`.
+    If it keeps them, it composes letters and marks (NFC), as most texts do, unless the tokens are decomposed.
     """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
@@ -167,7 +183,19 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=
         raise UserError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     roles = roles_in(ids)
     check_special_tokens(roles, name)
-    return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles)
+    backend = BertTokenizer(vocab=ids, **roles).backend_tokenizer
+    composed, decomposed = (sum(map(partial(unicodedata.is_normalized, form), tokens)) for form in ("NFC", "NFD"))
+    backend.normalizer = _normalizer(cased, strip_accents, composes=composed >= decomposed)
+    return tokenizer_from_json(backend.to_str(), roles)
+
+
+def _normalizer(cased, strip_accents, composes=True):
+    """BERT's. If it keeps marks, it composes them with their letters first (NFC), which some texts do not, such as
+    those of macOS and of PDF files.
+    """
+    bert = normalizers.BertNormalizer(lowercase=not cased, strip_accents=strip_accents)
+    keeps_marks = cased if strip_accents is None else not strip_accents
+    return Sequence([NFC(), bert]) if keeps_marks and composes else bert
 
 
 def _have(tokens, removed):
@@ -191,10 +219,15 @@ def _from_tokenizer_file(path):
 
 
 def _usable(hf_tokenizer):
-    """The tokenizer with all its special tokens, and without the padding and truncation that may be saved with it."""
+    """The tokenizer with all its special tokens, with Google's limit of the characters of a word (F1), and without the
+    padding and truncation that may be saved with it.
+    """
     complete_special_tokens(hf_tokenizer)
-    hf_tokenizer.backend_tokenizer.no_padding()
-    hf_tokenizer.backend_tokenizer.no_truncation()
+    backend = hf_tokenizer.backend_tokenizer
+    if isinstance(backend.model, models.WordPiece):
+        backend.model.max_input_chars_per_word = 200  # the default of `tokenizers` is 100
+    backend.no_padding()
+    backend.no_truncation()
     return hf_tokenizer
 
 
@@ -207,17 +240,11 @@ def tokenizer_from_json(text, special_tokens):
     """Return the tokenizer in a checkpoint. text: from tokenizers.Tokenizer.to_str.
 
     special_tokens: {role: token}, also {"extra_special_tokens": list}; others are recognized by their names.
-    If possible it is a BertTokenizer, which programs without support for tokenizers.Tokenizer can load too.
     """
     with as_user_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
         backend = tokenizers.Tokenizer.from_str(text)
-        vocab, normalizer = backend.get_vocab(), backend.normalizer
-        if set(SPECIAL_TOKENS) <= set(vocab) and isinstance(normalizer, normalizers.BertNormalizer):
-            cased, tokens = not normalizer.lowercase, sorted(vocab, key=vocab.get)
-            bert = tokenizer_from_tokens(tokens, "vocabulary", cased, normalizer.strip_accents)
-            if bert.backend_tokenizer.to_str() == backend.to_str():
-                return bert
-        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **special_tokens))
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=inputs, **special_tokens))
 
 
 def pretrained_tokenizer(name, advice):
@@ -242,7 +269,8 @@ def pretrained_tokenizer(name, advice):
 def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
     """Return a BERT tokenizer with a vocabulary trained on the corpora, from the cache if possible."""
     settings = bool(cased), strip_accents
-    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora], *settings))
+    composes = isinstance(_normalizer(*settings), Sequence)  # since the second version
+    key = content_key((_TRAINING_VERSION + composes, [corpus.key for corpus in corpora], *settings))
 
     def train():
         if cased is None and strip_accents is None:
@@ -275,9 +303,9 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
     The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it
     deterministic they are passed in a fixed order as special tokens.
     """
-    keeps_marks = cased if strip_accents is None else not strip_accents
-    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=not cased, strip_accents=strip_accents)
-    counts = Counter()
+    tokenizer, counts = tokenizers.BertWordPieceTokenizer(), Counter()
+    tokenizer.normalizer = _normalizer(cased, strip_accents)
+    keeps_marks = isinstance(tokenizer.normalizer, Sequence)
     for text in texts():
         counts.update(tokenizer.normalizer.normalize_str(text))
     min_count = max(2, sum(counts.values()) // 1_000_000)

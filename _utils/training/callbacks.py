@@ -1,10 +1,10 @@
 """Callbacks around a training step: schedule, log, milestones, the checkpoint to resume from, and stopping."""
-import contextlib
 import copy
 import math
 import os
 import signal
 import sys
+import threading
 import time
 
 import torch
@@ -14,6 +14,7 @@ from fastcore.basics import store_attr
 from _utils.errors import UserError, is_first_process
 from _utils.progress import Progress
 from _utils.runs.checkpoints import save_checkpoint, save_resume_checkpoint
+from _utils.text.batches import STOP_SIGNALS
 from _utils.training.metrics import described, evaluate, warning_of_collapse
 
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
@@ -25,17 +26,22 @@ class Stopped(UserError):
 
 
 class StopSignals:
-    """Context in which Ctrl-C and SIGTERM only set `asked`. A second Ctrl-C, a second or more later, interrupts as
-    usual.
+    """Context in which Ctrl-C and the other STOP_SIGNALS only set `asked`. A second Ctrl-C, a second or more later,
+    interrupts as usual.
 
-    Launchers and job schedulers send a signal to the process group, and again to each process.
+    Launchers and job schedulers send a signal to the process group, and again to each process. Python allows handlers
+    in the main thread only, so training in another one cannot be asked.
     """
 
     asked = None  # time of the signal
 
     def __enter__(self):
-        self.pid = os.getpid()
-        self.previous = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.pid, numbers = os.getpid(), ()
+        if threading.current_thread() is threading.main_thread():
+            numbers = STOP_SIGNALS
+        # nohup ignores SIGHUP; shells ignore SIGINT in the background, where it is sent on purpose only
+        numbers = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
+        self.previous = {number: signal.signal(number, self._ask) for number in numbers}
         return self
 
     def _ask(self, number, frame):
@@ -43,8 +49,10 @@ class StopSignals:
             return  # in a data worker that was just forked
         if self.asked is None:
             self.asked = time.monotonic()
-            with contextlib.suppress(OSError):  # the reader of the output may be gone already
+            try:
                 print("\nStopping after this step. Press Ctrl-C again to stop immediately.", flush=True)
+            except OSError:  # the terminal or the reader of the output is gone
+                sys.stdout = sys.stderr = open(os.devnull, "w")
         elif number == signal.SIGINT and time.monotonic() - self.asked > 1:
             raise KeyboardInterrupt
 
@@ -74,7 +82,7 @@ class TrainingRecorder(Callback):
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends.
     signals: StopSignals.
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
-    milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
+    milestones: from `milestone_steps`.   save_milestone(percent or step): writes its checkpoint.
     folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes`
     (0: with each row of metrics), and before a stop; None: not saved.   must_match: what a resumed run must share, to
     be saved with it.
@@ -218,8 +226,8 @@ class TrainingRecorder(Callback):
                     "data_wait": self.waited / seconds,
                 },
             )
-        loss, auc, *others = described(metrics)
-        self.bar.details = [loss, auc, f"{speed:,.0f} tokens/s", *others]
+        first, others = described(metrics)[:2], described(metrics)[2:]
+        self.bar.set_postfix_str(", ".join([*first, f"{speed:,.0f} tokens/s", *others]), refresh=False)
         self.begin_interval()
 
     # Milestones
@@ -237,8 +245,8 @@ class TrainingRecorder(Callback):
         self.check_finite()  # a milestone has finite weights
         for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
             self.evaluate(step, loader)
-        for percent in self.milestones[step]:
-            self.save_milestone(percent)
+        for at in self.milestones[step]:
+            self.save_milestone(at)
         self.started += time.perf_counter() - paused
 
     def evaluate(self, step, loader):
@@ -248,7 +256,10 @@ class TrainingRecorder(Callback):
             self.stop_at_non_finite(step)
         # before the resume checkpoint is saved, because later rows are dropped when it is loaded
         self.log.log("held_out", step, metrics)
-        Progress.write(f"Step {step:,} of {self.steps:,}, held-out text: {', '.join(described(metrics))}")
+        first, others = described(metrics)[:2], described(metrics)[2:]
+        Progress.write(f"Step {step:,} of {self.steps:,}, held-out text: {', '.join(first)}")
+        if others:
+            Progress.write(f"    {', '.join(others)}")
         sys.stdout.flush()  # into a log file too
         if warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps):
             Progress.write(warning, file=sys.stderr)
@@ -334,7 +345,7 @@ class LossProgress(Callback):
                 raise UserError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
                                 "task with task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
-            self.bar.details = [f"{getattr(self.learn.loss_func, 'name', 'loss')} {loss:.3f}"]
+            self.bar.set_postfix_str(f"{getattr(self.learn.loss_func, 'name', 'loss')} {loss:.3f}", refresh=False)
             self.losses = []
         self.bar.update()
 

@@ -162,10 +162,12 @@ _DESCRIPTIONS = {
 
 
 def described(metrics):
-    """["generator loss 6.21 nats", "AUC 0.712" ...], the most important ones first. Losses are means over tokens."""
+    """["generator loss 6.21 nats", "AUC 0.712" ...] of what is defined, the most important ones first. Losses are means
+    over tokens.
+    """
     others = [name for name in metrics if name.endswith("_loss") and name not in _DESCRIPTIONS]  # of an objective
     descriptions = _DESCRIPTIONS | {name: name.replace("_", " ") + " {}" for name in others}
-    shown = {name: "-" if metrics[name] is None else f"{metrics[name]:#.3g}" for name in descriptions.keys() & metrics}
+    shown = {name: f"{metrics[name]:#.3g}" for name in descriptions if metrics.get(name) is not None}
     texts = [text.format(shown[name]) for name, text in descriptions.items() if name in shown]
     has_generator_only = all(name.startswith("gen_") for name in shown)
     return [text.removeprefix("generator ") for text in texts] if has_generator_only else texts

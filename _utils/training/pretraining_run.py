@@ -22,6 +22,7 @@ from _utils.schedules import schedules
 from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
 from _utils.text.loading import corpora_of, with_commits
+from _utils.text.special_tokens import content_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
 from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.damaged_text import measure, report
@@ -142,7 +143,7 @@ class PretrainingRun:
                 signals,
                 log=log,
                 milestones=milestone_steps(c.steps, c.milestones, stop_at),
-                save_milestone=lambda percent: self.save_milestone(learn, percent),
+                save_milestone=lambda at: self.save_milestone(learn, at),
                 folder=self.run_folder.folder,
                 must_match=must_match,
                 save_minutes=c.save_minutes,
@@ -168,9 +169,9 @@ class PretrainingRun:
         write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(scores))
         print(report(scores))
 
-    def save_milestone(self, learn, percent):
-        """Write the checkpoint of a milestone and upload it."""
-        path = self.run_folder.milestone(percent)
+    def save_milestone(self, learn, at):
+        """Write the checkpoint of a milestone, at a percentage or a step, and upload it."""
+        path = self.run_folder.milestone(at)
         save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter)
         upload(path, self.c.upload_to)
 
@@ -188,7 +189,7 @@ class PretrainingRun:
         files = learn.dls.train_ds.hf_dset.cache_files  # examples_<key of the text>_<number>_of_<number>.arrow
         keys = [key for key, _ in itertools.groupby(Path(file["filename"]).stem.split("_")[1] for file in files)]
         text = content_key((keys, len(learn.dls.train_ds)))
-        data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
+        data = {"vocabulary": content_of(self.hf_tokenizer.backend_tokenizer), "text": text}
         contents = contents_of(self.c) if self.processes.is_main else {}  # only the main process saves
         here = {"format": FORMAT, "config": self.c.as_data(), "contents": contents, "data": data,
                 "definitions": self.definitions}
@@ -212,13 +213,12 @@ def step_callbacks(c):
 
 
 def milestone_steps(steps, percents, stop_at):
-    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
-
-    In a short run, several percents may fall on one step.
+    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, and the last step. In a short
+    run, several percents may fall on one step. `stop_at`, if it is no such step, has itself instead of percents.
     """
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
-    step_of[round(100 * stop_at / steps, 6)] = stop_at
-    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
+    at_steps = {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
+    return {stop_at: [stop_at], **at_steps}
 
 
 def fit_to_hardware(c, networks, hf_tokenizer, processes):

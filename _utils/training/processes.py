@@ -1,4 +1,4 @@
-"""One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
+"""One process, or several that train together: `torchrun --nproc_per_node 4 pretrain.py`."""
 import atexit
 import contextlib
 import itertools

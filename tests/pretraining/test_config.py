@@ -1,4 +1,7 @@
 """MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,19 +10,26 @@ from transformers import AutoConfig, AutoModel
 
 import finetune
 import pretrain
-from _utils.config import MyConfig, complete
+from _utils.config import MyConfig, complete, from_command_line
 from _utils.custom.definition import KEYS_OF_KINDS
 from _utils.custom.kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import for_checkpoint, length_warnings
+from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
-from _utils.objectives.keys import OF_OBJECTIVES, TwoStageKeys
+from _utils.objectives.keys import OF_OBJECTIVES
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.names import GLUE_TEST_FILES
 from pretrain import c
+
+
+def in_cell(config, arguments):
+    """The configuration of a first cell with values that a command line could also set."""
+    values = config.override(arguments)
+    return MyConfig({**config, **{key: values[key] for key in values.chosen}}, config.known)
 
 
 def completed(*arguments):
@@ -28,6 +38,14 @@ def completed(*arguments):
 
 def finetuning(*arguments):
     return complete_finetuning(finetune.c.override(arguments))
+
+
+def completed_in_cell(*arguments):
+    return complete(in_cell(c, arguments))
+
+
+def finetuning_in_cell(*arguments):
+    return complete_finetuning(in_cell(finetune.c, arguments))
 
 
 def assert_raises(expected, function, *arguments):
@@ -59,6 +77,9 @@ PRETRAINING = {
     "milestones=50,100": [50., 100.],
     "steps=1e6": 1_000_000,
     "lr=1": 1.,
+    "quickstart=true": True,
+    "cased=false": False,
+    "base_run_name=true": "true",
 }
 FINETUNING = {
     "tasks=cola,rte": ["cola", "rte"],
@@ -91,7 +112,9 @@ INVALID_PRETRAINING = {
     "sise=base": "'size'", "--steps=100": "'steps'", "steps": "key=value", "size=huge": "'small'",
     "quickstart=1": "True or False", "device=gpu": "'cuda'", "base_run_name=runs/first": "without /",
     f"base_run_name={34 * '评'}": "100 bytes", "seed=20000000000000000000": "9223372036854775807",
-    "revisions=main": "commit", "stream=1e5 letters": "characters", "vocab=100": "200", "milestones=50,0": "above 0",
+    "revisions=main": "commit", "stream=1e5 letters": "characters",
+    **dict.fromkeys(("stream=_ characters", "stream=1e400 characters", "stream=nan characters"), "'5e9 characters'"),
+    "vocab=100": "200", "milestones=50,0": "above 0",
     "steps=1.5": "an integer", "lr=fast": "a number above 0", "max_length=1024": "512",
     "mask_prob=15": "between 0 and 1"}
 INVALID_FINETUNING = {
@@ -116,10 +139,23 @@ def test_keys_are_checked_when_set_and_in_the_first_cell():
 
 
 @pytest.mark.parametrize("script", [pretrain, finetune])
-def test_help_has_every_key_with_its_default(scripts, script, tmp_path):
+def test_help_has_every_key_with_its_default_help_and_choices(scripts, script, tmp_path):
     done = scripts.run(f"{script.__name__}.py", ["--help"], tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.iterdir())
-    assert all(f"\n{key}={value}\n" in f"\n{done.stdout}" for key, value in script.c.items())
+    shown = " ".join(done.stdout.split())
+    for name, key in script.c.known.items():
+        explained = f" {name}={script.c[name]} {key.help} Accepts {accepted(key.accepts)}. "
+        assert key.help and " ".join(explained.split()) in shown
+
+
+def test_help_may_be_cut(repo, tmp_path):
+    """As by `| head`: its reader reads nothing."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w") as output:
+        done = subprocess.run([sys.executable, repo / "pretrain.py", "--help"], cwd=tmp_path, stdout=output,
+                              stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
@@ -160,39 +196,24 @@ def test_values_that_are_not_set_follow_from_recipe_and_quickstart(arguments, ex
 CONTRADICTIONS = {
     "size=tiny warmup_steps=3001": "warmup_steps=3001 steps=3000",
     "steps=100 stop_at=101": "stop_at=101 steps=100",
-    "two_stage_steps=5": "two_stage_steps=5 objective='electra'",
     "objective=two_stage steps=5 two_stage_steps=5": "two_stage_steps=5 steps=5",
-    "objective=two_stage tying=tokens": "tying='tokens' objective='two_stage'",
-    "objective=replace_mlm disc_smooth_label=True": "disc_smooth_label=True objective='replace_mlm'",
     "objective=replace_mlm tying=disentangled": "tying='disentangled' objective='replace_mlm'",
     "objective=adversarial temperature=2": "temperature=2.0 objective='adversarial'",
     "objective=mlm two_tower_generator=True": "two_tower_generator=True objective='mlm'",
+    "objective=mlm discriminator={'model_type':'bert'}": "discriminator= objective='mlm'",
+    "objective=two_stage generator={'model_type':'bert'}": "generator= objective='two_stage'",
     "objective=adversarial tying=disentangled": "tying='disentangled' objective='adversarial'",
     "uniform_generator=True tying=disentangled": "tying='disentangled' uniform_generator",
     "two_tower_generator=True tying=embeddings+encoder": "tying='embeddings+encoder' two towers",
     "two_tower_generator=True uniform_generator=True": "two_tower_generator uniform_generator",
-    "size=bert_small temperature=2": "temperature=2.0 objective='mlm'",
     "objective=electric tying=all": "tying='all' two towers",
-    "objective=electric gen_smooth_label=True": "gen_smooth_label=True objective='electric'",
     "objective=electric temperature=2": "temperature=2.0 objective='electric'",
     "objective=electric disallow_correct=True": "disallow_correct=True objective='electric'",
-    "two_tower_generator=True electra_mask_style=False": "electra_mask_style=False two_tower_generator=True",
-    "uniform_generator=True gen_weight=2": "gen_weight=2.0 uniform_generator=True",
-    "initial_weights=google/electra-small-discriminator new_generator=True disc_weight=2":
-        "disc_weight=2.0 new_generator=True",
     "objective=electric uniform_generator=True": "objective='electric' uniform_generator",
-    "generator={'model_type':'bert'} generator_hidden_size=.5": "generator_hidden_size generator=",
-    "quickstart=True generator_hidden_size=.5": "generator_hidden_size=0.5 tying='all'",
-    "schedule=one_cycle warmup_steps=5": "warmup_steps=5 schedule='one_cycle'",
-    "schedule=adjusted_one_cycle lr_decay_power=2": "lr_decay_power=2.0 schedule='adjusted_one_cycle'",
     "initial_weights=google/electra-small-discriminator generator_layers=.5": "initial_weights= generator_layers=0.5",
     "initial_weights=google/electra-small-discriminator vocab=31000": "initial_weights= vocab=31000",
-    "size=alectra_small adam_bias_correction=True": "adam_bias_correction=True optimizer='lamb'",
-    "datas=prose documents=line": "documents='line' datas",
-    "encoding=latin-1": "encoding='latin-1' datas",
     "revisions={'wikipedia':'main'}": "revisions 'wikipedia' openwebtext",
     "datas=prose,nowhere": "'nowhere' .jsonl owner/name",
-    "datas=prose stream=9": "stream=9 datas",
     "datas=a/b:c:d:e:f": "datas a/b:c:d:e:f owner/name:configuration:split:column",
     "vocab=mine/tokenizer cased=True": "cased=True vocab='mine/tokenizer'",
 }
@@ -202,22 +223,92 @@ CONTRADICTIONS_OF_FINETUNING = {
     "start=3 end=3": "start=3 end=3", "seeds=1,2 end=3": "seeds 2",
     "tasks=cola th_run={'rte':1}": "th_run 'rte' cola", "task_overrides={'nli':{'lr':1}}": "task_overrides 'nli' mnli",
     "freeze=True wsc_trick=True": "freeze=True wsc_trick=True",
-    "freeze=True start_from_mnli=True": "freeze=True start_from_mnli",
-    "tasks={'train':'nli.csv'} start_from_mnli=other": "start_from_mnli=other custom",
 }
 
 
-@pytest.mark.parametrize("derive, arguments, expected", [
-    *((completed, *item) for item in CONTRADICTIONS.items()),
-    *((finetuning, *item) for item in CONTRADICTIONS_OF_FINETUNING.items())])
+def for_both_ways(of_pretraining, of_finetuning):
+    """Parameters (function of arguments, which are set on the command line or in the first cell; arguments; ...)."""
+    return [(derive, *item) for functions, items in (((completed, completed_in_cell), of_pretraining),
+                                                     ((finetuning, finetuning_in_cell), of_finetuning))
+            for derive in functions for item in items.items()]
+
+
+@pytest.mark.parametrize("derive, arguments, expected", for_both_ways(CONTRADICTIONS, CONTRADICTIONS_OF_FINETUNING))
 def test_contradicting_values_raise_with_both_keys(derive, arguments, expected):
     assert_raises(expected.split(), derive, *arguments.split())
 
 
-def test_a_key_of_another_objective_is_refused_also_if_it_is_zero(monkeypatch):
-    monkeypatch.setattr(TwoStageKeys, "own_keys", ("save_minutes",))
-    completed("save_minutes=10")  # the default
-    assert_raises(["save_minutes=0.0", "objective='electra'"], completed, "save_minutes=0")
+# {arguments: what they have no effect with, and the keys}
+WITHOUT_EFFECT = {
+    "two_stage_steps=5": "objective=electra: two_stage_steps",
+    "objective=two_stage tying=tokens gen_weight=2": "objective=two_stage: gen_weight, tying",
+    "objective=replace_mlm disc_smooth_label=True": "objective=replace_mlm: disc_smooth_label",
+    "objective=mlm disc_weight=3 tying=tokens": "objective=mlm: disc_weight, tying",
+    "size=bert_small temperature=2": "objective=mlm: temperature",
+    "objective=electric gen_smooth_label=True": "objective=electric: gen_smooth_label",
+    "two_tower_generator=True electra_mask_style=False": "two_tower_generator=True: electra_mask_style",
+    "uniform_generator=True gen_weight=2 generator={'model_type':'bert'}":
+        "uniform_generator=True: generator, gen_weight",
+    "initial_weights=google/electra-small-discriminator new_generator=True disc_weight=2":
+        "new_generator=True: disc_weight",
+    "generator={'model_type':'bert'} generator_hidden_size=.5":
+        "generator={'model_type': 'bert'}: generator_hidden_size",
+    "quickstart=True generator_hidden_size=.5": "tying=all: generator_hidden_size",
+    "schedule=one_cycle warmup_steps=5": "schedule=one_cycle: warmup_steps",
+    "schedule=adjusted_one_cycle lr_decay_power=2": "schedule=adjusted_one_cycle: lr_decay_power",
+    "size=alectra_small adam_bias_correction=True": "optimizer=lamb: adam_bias_correction",
+    "datas=prose documents=line encoding=latin-1": "datas=['prose']: documents, encoding",
+    "datas=prose stream=9": "datas=['prose']: stream",
+}
+WITHOUT_EFFECT_IN_FINETUNING = {
+    "tasks={'train':'nli.csv'} start_from_mnli=other": "tasks=: start_from_mnli",
+    "freeze=True start_from_mnli=True": "freeze=True: start_from_mnli",
+}
+
+
+@pytest.mark.parametrize("derive, arguments, expected", for_both_ways(WITHOUT_EFFECT, WITHOUT_EFFECT_IN_FINETUNING))
+def test_keys_without_effect_are_named_and_have_none(capsys, derive, arguments, expected):
+    """Also when other keys have their defaults explicitly. The configuration is that without them."""
+    decider, keys = expected.rsplit(": ", 1)
+    config = derive(*arguments.split())
+    [notice] = [line for line in capsys.readouterr().out.splitlines() if "no effect" in line]
+    assert decider.rstrip("=") in notice and notice.endswith(f": {keys}")
+    assert config == derive(*(part for part in arguments.split() if part.partition("=")[0] not in keys.split(", ")))
+    assert "no effect" not in capsys.readouterr().out
+
+
+def test_defaults_that_are_set_have_an_effect_everywhere(capsys):
+    completed("objective=mlm", "sampling=fp32_gumbel", "two_stage_steps=None", "datas=prose", "encoding=utf-8")
+    assert "no effect" not in capsys.readouterr().out
+
+
+def test_the_quickstart_keeps_what_was_edited_in_the_first_cell(capsys):
+    """Values that differ from the shipped ones; the output says which keys it sets."""
+    edited = {"datas": ["bookcorpus"], "vocab": 500, "base_run_name": "mine"}
+    config = complete(MyConfig({**c, **edited, "quickstart": True}))
+    assert edited.items() <= config.items() and (config.size, config.adam_bias_correction) == ("quickstart", True)
+    assert "sets size=quickstart, adam_bias_correction=True\n" in capsys.readouterr().out
+    config = finetuning_in_cell("quickstart=True", "end=3", "glue_dir=mine")
+    assert (config.end, config.glue_dir, config.group_name) == (3, "mine", "quickstart")
+
+
+def test_the_first_cells_have_the_defaults():
+    for config in (c, finetune.c):
+        assert not config.chosen and not [*filter(config.differs, config)]
+
+
+@pytest.mark.parametrize("config, derive", [(c, complete), (finetune.c, complete_finetuning)])
+def test_a_later_command_line_of_a_notebook_replaces_the_earlier_one(config, derive):
+    """The cell that reads it assigns the completed configuration to the same name."""
+    first, second = ["script.py", "quickstart=True", "max_length=64"], ["script.py", "device=cpu"]
+    again = derive(from_command_line(derive(from_command_line(config, first)), second))
+    assert again == derive(from_command_line(config, second))
+
+
+@pytest.mark.parametrize("arguments", [["-f", "/tmp/kernel-1.json"], ["--f=/tmp/kernel-1.json"]])
+def test_the_arguments_of_a_kernel_are_not_ours(arguments):
+    assert from_command_line(c, ["/usr/lib/ipykernel_launcher.py", *arguments]) == c
+    assert_raises([arguments[0].partition("=")[0]], from_command_line, c, ["pretrain.py", *arguments])
 
 
 @pytest.mark.parametrize("arguments, expected", {

@@ -1,10 +1,14 @@
 """Case and accents: what a vocabulary keeps, and the warning where a tokenizer removes accents and marks."""
+import unicodedata
+
 import datasets
 import pytest
 from tokenizers.normalizers import NFKC, BertNormalizer
 
-from _utils.text import load_tokenizer
+from _utils.runs.checkpoints import tokenizer_record
+from _utils.text import load_tokenizer, tokenizer_of
 from _utils.text.normalization import warning_of_losses
+from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus
 from _utils.text.special_tokens import SPECIAL_TOKENS
 
@@ -66,12 +70,31 @@ def test_what_is_given_beside_a_vocab_txt_counts(vocab_file, options, token):
     assert tokenizer.tokenize("Café") == [token]
 
 
+@pytest.mark.parametrize("text", [GERMAN, VIETNAMESE, JAPANESE, KOREAN])
+def test_composed_and_decomposed_text_has_the_same_tokens(tmp_path, text):
+    """As macOS and PDF files have it; of a trained vocabulary, whose text is decomposed, and of its vocab.txt."""
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    trained = load_tokenizer(400, [corpus(decomposed)], tmp_path, strip_accents=False)
+    [path] = tmp_path.glob("vocab_*.txt")
+    for tokenizer in (trained, load_tokenizer(str(path)), tokenizer_of(tokenizer_record(trained))):
+        tokens = tokenizer.tokenize(composed)
+        assert tokens == tokenizer.tokenize(decomposed) and tokenizer.unk_token not in tokens
+        processor = ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)
+        assert processor([decomposed])["input_ids"] == [tokenizer(composed)["input_ids"]]
+
+
+def test_a_vocab_txt_of_decomposed_words_stays_so(vocab_file):
+    words = unicodedata.normalize("NFD", GERMAN)
+    assert load_tokenizer(vocab_file(words)).tokenize(words) == words.split()
+
+
 DESTROYED = {HINDI: "है", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ ᅩ",
              "วันนี้ อากาศ ดี มาก": "วนน", "ذهب أحمد إلى المدرسة في أول أيام الأسبوع": "احمد",
+             "Die Bürger wollten schon früh wissen, wann die Bahn durch die Stadt fährt.": "fruh",
              "мой брат ещё учится в третьей школе": "мои", "příliš žluťoučký kůň úpěl ďábelské ódy": "kun"}
-PRESERVED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there.",
+PRESERVED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there, too, with five of their "
+             "best people.",
              "今天天气很好，我用iPhone拍照",
-             "Die Bürger wollten schon früh wissen, wann die Bahn durch die Stadt fährt, und warum sie so langsam ist.",
              "בְּרֵאשִׁית בָּרָא "
              "אֱלֹהִים", "بِسْمِ اللَّهِ الرَّحْمَٰنِ", "I ❤️ this 👍🏽", SMILES,
              f"{'the generator replaces some words of the text ' * 100} {JAPANESE}"]

@@ -16,8 +16,9 @@ from _utils.custom.questions import QuestionOptions
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import tokenizer_record
 from _utils.tasks.rows import EncodedRows, text_notices
-from _utils.text import frames_of, load_documents, load_tokenizer, never_masked
+from _utils.text import frames_of, load_documents, load_tokenizer, never_masked, tokenizer_of
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 
@@ -138,7 +139,7 @@ def test_the_token_for_unknown_words_is_never_masked_if_it_also_separates_texts(
 
 
 @pytest.mark.parametrize("pre_tokenizer", [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel()])
-def test_characters_that_a_tokenizer_would_drop_are_reported(tmp_path, capsys, pre_tokenizer):
+def test_characters_that_a_tokenizer_would_drop_are_unknown_words(tmp_path, pre_tokenizer):
     """BPE models drop what their vocabulary lacks, if they have no token for it or were trained without all bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizer
@@ -146,19 +147,24 @@ def test_characters_that_a_tokenizer_would_drop_are_reported(tmp_path, capsys, p
     tokenizer.train_from_iterator(sentences(), trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     hf_tokenizer, path = load_tokenizer(str(tmp_path)), tmp_path / "text.txt"
-
-    def prepare(lines):
-        path.write_text("\n".join(lines))
-        prepare_examples(load_documents(str(path), tmp_path), hf_tokenizer, 32, 0, tmp_path)
-        return capsys.readouterr().out
-
-    assert "Warning" not in prepare(sentences())
-    assert "лиса" in prepare([f"{line} лиса" for line in sentences()])
+    known = tokenizer.encode("the", add_special_tokens=False).ids
+    for saved in (hf_tokenizer, tokenizer_of(tokenizer_record(hf_tokenizer))):
+        ids = encoded(saved, "the лиса").ids[1:-1]
+        assert ids[:len(known)] == known and ids[-1] == saved.unk_token_id
     encoded_rows = EncodedRows(finetune.tokenize_in_windows([["the лиса"]], 64, False, None, hf_tokenizer), [0])
     assert "лиса" in "".join(text_notices(encoded_rows, 64, hf_tokenizer, ["the лиса"], advice=""))  # in finetuning
-    for foreign in ("быстрая лиса", "the лиса of быстрая text"):
-        with pytest.raises(UserError, match="vocabulary.*лиса"):
-            prepare([foreign] * 100)
+    path.write_text("лиса и лиса\n" * 100)
+    with pytest.raises(UserError, match="vocabulary.*лиса"):
+        prepare_examples(load_documents(str(path), tmp_path), hf_tokenizer, 32, 0, tmp_path)
+
+
+def test_a_tokenizer_that_can_only_drop_characters_is_refused(tmp_path):
+    tokenizer = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.train_from_iterator(sentences(), trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match="unknown words.*bytes"):
+        load_tokenizer(str(tmp_path))
 
 
 CLS, SEP = ("[CLS]", 2), ("[SEP]", 3)

@@ -11,6 +11,7 @@ import pytest
 
 from _utils.text import load_tokenizer, text_tokenizer
 from _utils.text.loading import warn_of_shared_files
+from _utils.text.readers import print_once
 from _utils.text.sources import load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
@@ -63,11 +64,28 @@ def texts_of(tmp_path):
 
 def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
     """Suffixes may have capitals, and UTF-8 other names."""
-    for name, content in FILES.items():
-        for suffix, compress in COMPRESSION.items():
-            write(tmp_path / "library" / (name + suffix), compress(content.encode()))
-            write(tmp_path / "capitals" / (name + suffix).upper(), compress(content.encode()))
-    assert texts_of("library") == texts_of("capitals", encoding="UTF8") == DOCUMENTS * len(FILES) * len(COMPRESSION)
+    for suffix, compress in COMPRESSION.items():
+        for name, content in FILES.items():
+            write(tmp_path / f"library{suffix}" / (name + suffix), compress(content.encode()))
+            write(tmp_path / f"capitals{suffix}" / (name + suffix).upper(), compress(content.encode()))
+        expected = DOCUMENTS * len(FILES)
+        assert texts_of(f"library{suffix}") == texts_of(f"capitals{suffix}", encoding="UTF8") == expected
+
+
+@pytest.mark.parametrize("copies", [
+    {"a (1).txt": TXT}, {"deep/a.txt.gz": gzip.compress(TXT.encode())},
+    {"a.txt.xz": lzma.compress(TXT.encode()), "a.txt.zst": pyarrow.compress(TXT.encode(), "zstd", asbytes=True)}])
+def test_a_file_that_is_there_twice_is_read_once(tmp_path, texts_of, capsys, copies):
+    """Else what is held out of one copy is trained on in the other."""
+    other = TXT.replace("First", "Third")  # of the same size
+    for name, content in {"a.txt": TXT, "b.txt": other, "c.txt": "", "d.txt": "", **copies}.items():
+        write(tmp_path / "texts" / name, content)
+    assert texts_of("texts") == [*DOCUMENTS, *(text.replace("First", "Third") for text in DOCUMENTS)]
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in copies) and "d.txt" not in printed
+    print_once.cache_clear()  # as in a later process
+    texts_of("texts")
+    assert capsys.readouterr().out == printed
 
 
 LIBRARY = {

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
+from _utils.runs import RunFolder
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.training.pretraining_run import text_of_long_lines
 
@@ -78,6 +79,30 @@ def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workpl
     [archive] = (FOLDER / "aside").iterdir()
     assert (archive / "mini_5_100.0%.pth").exists() and (archive / "mini_5/metrics.jsonl").exists()
     assert not equal_weights(first, run("steps=4", "seed=6").model.state_dict())
+
+
+def test_the_last_line_names_the_checkpoint_for_the_next_command(workplace, capsys):
+    """That of a step at which a run was to stop is named by the step. Elsewhere than at its files it says nothing."""
+    of_run = RunFolder("mini", 5)
+    of_run.report()
+    assert not capsys.readouterr().out
+    for steps, name in (("stop_at=3", "mini_5_step3.pth"), ("stop_at=8", "mini_5_50.0%.pth"),
+                        ("steps=16", "mini_5_100.0%.pth")):
+        run(steps, resume=True)
+        assert (FOLDER / name).exists()
+        capsys.readouterr()
+        of_run.report()
+        assert f"finetune.py pretrained_checkpoint={name}\n" in capsys.readouterr().out
+    assert {path.name for path in of_run.milestones()} == {path.name for path in FOLDER.glob("*.pth")}
+    run("steps=1")
+    assert (FOLDER / "aside/mini_5_1/mini_5_step3.pth").exists()
+
+
+def test_a_link_to_a_missing_folder_is_an_error_before_anything_is_prepared(workplace):
+    Path("checkpoints").symlink_to("scratch/checkpoints")
+    with pytest.raises(UserError, match="'scratch/checkpoints', which does not exist"):
+        run("steps=1")
+    assert not Path("datasets").exists()
 
 
 @pytest.fixture

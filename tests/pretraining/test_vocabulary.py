@@ -1,12 +1,15 @@
 """Tokenizers from a vocab.txt, and vocabularies trained on the text."""
+import json
 import random
 
 import datasets
 import pytest
+from transformers import AutoTokenizer
 
 from _utils.errors import UserError
+from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.sources import Corpus
-from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
+from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, tokenizer_from_tokens
 
 TOKENS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
 
@@ -58,3 +61,18 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     assert len(tokenizer) == size and tokens_by_id(tokenizer)[:5] == list(SPECIAL_TOKENS)
     assert sorted(tokenizer.all_special_ids) == [*range(5)]
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
+
+
+def test_words_of_up_to_200_characters_are_divided_by_every_program(tmp_path):
+    """As in Google's code (F1), whatever the tokenizer's file says."""
+    from_tokens = tokenizer_from_tokens([*SPECIAL_TOKENS, "a", "##a"])
+    content = json.loads(from_tokens.backend_tokenizer.to_str())
+    content["model"]["max_input_chars_per_word"] = 100
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    exported = exported_tokenizer(from_tokens, 64)
+    exported.save_pretrained(tmp_path / "exported")
+    saved = json.loads((tmp_path / "exported/tokenizer_config.json").read_text())
+    assert saved["tokenizer_class"] == "PreTrainedTokenizerFast"  # which also version 4 of transformers loads
+    for tokenizer in (from_tokens, load_tokenizer(str(tmp_path / "tokenizer.json")), exported,
+                      AutoTokenizer.from_pretrained(tmp_path / "exported")):
+        assert [len(tokenizer.tokenize("a" * n)) for n in (101, 200, 201)] == [101, 200, 1]

@@ -26,7 +26,7 @@ def without_large_libraries(repo, tmp_path_factory):
     "pretrain.py size=huge": "error: Invalid value for size: 'huge'.",
     "pretrain.py steps=100 stop_at=101": "error: stop_at=101",
     "pretrain.py objective=two_stage steps=10 two_stage_steps=10": "error: two_stage_steps=10",
-    "pretrain.py objective=mlm sampling=multinomial": "error: sampling='multinomial'",
+    "pretrain.py objective=electric temperature=2": "error: temperature=2.0",
     "pretrain.py initial_weights=missing.pth": "error: Checkpoint not found: 'missing.pth'",
     "finetune.py --help": "\nth_run=None\n",
     "finetune.py task=rte": "error: Unknown key: 'task'.",

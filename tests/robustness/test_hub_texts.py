@@ -107,7 +107,8 @@ datasets.config.STREAMING_READ_RETRY_INTERVAL = 0
 from _utils.errors import print_user_errors
 print_user_errors()
 streams.PART = 50_000  # three parts
-source, stream, *killed = sys.argv[1:]
+source, stream, version, *killed = sys.argv[1:]
+datasets.__version__ = version or datasets.__version__
 if killed:  # after the documents of a part were read
     write = streams.write_text_atomically
     streams.write_text_atomically = lambda path, text: os._exit(9) if killed[0] in path.name else write(path, text)
@@ -117,16 +118,16 @@ print(json.dumps(examples[:]["input_ids"]))
 """
 
 
-def stream(machine, source, how_much, *killed):
+def stream(machine, source, how_much, *killed, version=""):
     """A Done of reading examples of a text. how_much: value of the key `stream`.   killed: end of part, at which the
-    process is killed.
+    process is killed.   version: of `datasets`, if another than it is.
     """
     (machine.folder / "stream.py").write_text(STREAM)
-    return machine.run(str(machine.folder / "stream.py"), source, repr(how_much), *killed)
+    return machine.run(str(machine.folder / "stream.py"), source, repr(how_much), version, *killed)
 
 
-def examples(machine, source, how_much):
-    return json.loads(assert_succeeds(stream(machine, source, how_much)).stdout)
+def examples(machine, source, how_much, version=""):
+    return json.loads(assert_succeeds(stream(machine, source, how_much, version=version)).stdout)
 
 
 def test_a_stream_gives_the_examples_of_a_download_and_keeps_no_documents(hub):
@@ -160,6 +161,15 @@ def test_an_interrupted_stream_resumes_where_it_was(hub, is_killed):
     hub.downloads()
     assert examples(hub, source, True) == undisturbed
     assert not [name for name in hub.downloads() if name.startswith("train-0")]
+
+
+def test_a_stream_continues_with_another_version_of_datasets_and_again_with_that(hub):
+    """Which does not read the state of the first one, so the stream skips what was read; then it has no state."""
+    source = f"{WEB}:crawl::content"
+    undisturbed = examples(hub, source, None)
+    assert stream(hub, source, True, "00001.json").returncode == 9
+    assert stream(hub, source, True, "00002.json", version="other").returncode == 9
+    assert examples(hub, source, True, version="other") == undisturbed
 
 
 def test_a_slice_is_not_streamed(hub):

@@ -4,6 +4,7 @@ rejected.
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -76,6 +77,32 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
     assert "Resuming the run mini_5 after step 9:" in capsys.readouterr().out
     assert rows() == rows("whole_5")
     assert_equal_checkpoints()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_a_run_saves_at_the_signals_of_job_schedulers_and_terminals(workplace, stop_after, number):
+    before = signal.signal(number, signal.SIG_DFL)  # the tests may run under nohup
+    stop_after(2, number)
+    with pytest.raises(Stopped):
+        run("steps=9")
+    assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == 3
+    assert signal.signal(number, before) == signal.SIG_DFL
+
+
+def test_a_run_under_nohup_goes_on_when_the_terminal_is_closed(workplace, stop_after):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop_after(2, signal.SIGHUP)
+    run("steps=4")
+    signal.signal(signal.SIGHUP, before)
+    assert (FOLDER / "mini_5_100.0%.pth").exists()
+
+
+def test_a_run_in_a_thread(workplace):
+    """As in a server, or a search for hyperparameters."""
+    with ThreadPoolExecutor() as pool:
+        pool.submit(run, "steps=2", "base_run_name=thread").result()
+    run("steps=2")
+    assert equal_weights(weights(), weights("thread_5"))
 
 
 @pytest.mark.parametrize("options", [("steps=430", "milestones=2"),  # metrics at every second step

@@ -52,7 +52,7 @@ def commands():
     for text in map(read, DOCUMENTS):
         text = text.replace("\\\n", " ")
         lines += [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
-        lines += re.findall(r"`((?:python|accelerate|torchrun|tensorboard|jupyter) [^`\n]*)`", text)
+        lines += re.findall(r"`((?:python|torchrun|tensorboard|jupyter) [^`\n]*)`", text)
     return sorted({command.strip() for line in lines for command in line.split("&&") if command.strip()})
 
 

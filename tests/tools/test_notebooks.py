@@ -55,14 +55,43 @@ def test_notebook_runs_from_top_to_bottom(repo, notebook, tmp_path, fresh_checkp
     [command_line] = [cell for cell in content.cells if 'sys.argv = ["' in cell.source]
     arguments = "".join(f", {argument!r}" for argument in OVERRIDES[notebook])
     command_line.source = command_line.source.replace(', "end=2"', "").replace("True\"]", f"True\"{arguments}]")
-    # The folder needs the trained model and, for finetuning, a checkpoint.
-    (tmp_path / "benchmarks").symlink_to(repo / "benchmarks")
+    # The folder needs the repository with the trained model and, for finetuning, a checkpoint.
+    for name in ("_utils", "benchmarks"):
+        (tmp_path / name).symlink_to(repo / name)
     if notebook != "Pretrain.ipynb":
         (tmp_path / "checkpoints/pretrain").mkdir(parents=True)
         shutil.copy(fresh_checkpoint, tmp_path / CHECKPOINT)
     content.cells.insert(0, nbformat.v4.new_code_cell(PREPARE.format(repo=str(repo), folder=str(tmp_path))))
     NotebookClient(content, timeout=600, kernel_name="python3").execute()
     assert all((tmp_path / result).exists() for result in RESULTS[notebook])
+
+
+def run_cells(folder, *sources):
+    """The outputs of cells that run in a folder, a list for each."""
+    content = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(content, timeout=100, kernel_name="python3", allow_errors=True, resources=resources).execute()
+    return [cell.outputs for cell in content.cells]
+
+
+@pytest.mark.parametrize("notebook", SCRIPTS)
+def test_a_notebook_that_is_opened_alone_says_how_to_get_the_rest(repo, tmp_path, notebook):
+    """In Colab, or if the kernel starts in another folder, although the package is installed there."""
+    cells = nbformat.read(repo / notebook, as_version=4).cells
+    first = next(cell.source for cell in cells if cell.cell_type == "code")
+    [_, [error]] = run_cells(tmp_path, f"import sys; sys.path.insert(0, {str(repo)!r})", first)
+    assert "git clone" in error.evalue and "pip install" in error.evalue
+    assert run_cells(repo, first) == [[]]
+
+
+def test_what_users_can_fix_is_one_line_below_a_cell(repo):
+    """Also an interrupt. Other errors keep their traceback."""
+    start = "from _utils.errors import UserError, print_user_errors\nprint_user_errors()"
+    interrupt = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
+    _, [mistake], [stopped], [bug] = run_cells(repo, start, "raise UserError('a mistake')", interrupt, "1 / 0")
+    assert mistake.traceback == ["error: a mistake"]
+    assert len(stopped.traceback) == 1 and stopped.traceback[0].startswith("Stopped.")
+    assert bug.ename == "ZeroDivisionError" and len(bug.traceback) > 1
 
 
 @pytest.mark.parametrize("notebook", SCRIPTS)

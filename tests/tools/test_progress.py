@@ -24,8 +24,7 @@ def shown_at(columns, monkeypatch):
         patch.setattr(sys, "stderr", terminal)
         bar = Progress(total=1_000_000, initial=812_345, leave=True)
         bar.update(5)
-        bar.details = [*described(METRICS)[:2], "12,345 tokens/s", *described(METRICS)[2:]]
-        bar.refresh()
+        bar.set_postfix_str(", ".join([*described(METRICS)[:2], "12,345 tokens/s", *described(METRICS)[2:]]))
         shown = os.read(ours, 10_000).decode()
         bar.close()
     os.close(ours)
@@ -35,7 +34,8 @@ def shown_at(columns, monkeypatch):
 @pytest.mark.parametrize("columns", [80, 140, 250])
 def test_a_bar_fits_and_shows_the_step_the_time_left_the_loss_and_the_auc(columns, monkeypatch):
     text = shown_at(columns, monkeypatch)
-    assert re.match(r"812,350/1,000,000 steps, [\d:]+ left, generator loss 3\.21 nats, AUC 0\.876", text), text
+    assert re.match(r"81% 812,350/1,000,000 steps, [\d:]+ left, generator loss 3\.21 nats, AUC 0\.876", text), text
+    assert "precision" not in text  # which is not defined
     assert len(text) <= columns
     assert ("tokens/s" in text, "recall 0.00" in text) == (columns >= 140, columns >= 250)
 
@@ -47,13 +47,13 @@ def test_other_outputs_get_lines(monkeypatch):
     bar.update()
     assert not log.getvalue()  # not at every step
     bar.mininterval = bar.delay = 0
-    bar.details = ["loss 0.512"]
+    bar.set_postfix_str("loss 0.512", refresh=False)
     bar.update()
     Progress.write("A notice", file=log)
     bar.update()
     bar.close()
     lines = log.getvalue().splitlines()
-    assert lines[0].startswith("CoLA, run 0: 2/3 steps, ") and ", loss 0.512, " in lines[0]
+    assert lines[0].startswith("CoLA, run 0: 67% 2/3 steps, ") and ", loss 0.512, " in lines[0]
     assert "A notice" in lines and "\r" not in log.getvalue() and all(lines)
 
 

@@ -38,3 +38,15 @@ def test_the_command_prints_one_table(workplace, small_tokenizer, capsys):
     main(["replaced_tokens", *"a.pth b.pth --generator b.pth --text text.txt --rows 9".split()])
     *_, a, b, constant = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in (a, b, constant)] == ["a.pth", "b.pth", "constant"]
+
+
+def test_the_text_is_divided_as_in_the_run_of_a_checkpoint_if_the_generator_has_none(
+    workplace, exported, small_tokenizer, capsys
+):
+    """After continued pretraining of a folder: what that run held out."""
+    save_fresh(FOLDER / "further.pth", small_tokenizer, "datas=text.txt", "vocab=vocab.txt", "data_seed=3")
+    command = f"replaced_tokens {exported} further.pth --generator {exported} --text text.txt --rows 9".split()
+    main(command)
+    assert "Warning" not in capsys.readouterr().out
+    main([*command, "--data_seed", "4"])
+    assert "data_seed=3 instead of 4" in capsys.readouterr().out

@@ -112,7 +112,8 @@ def corrupt(examples, generator, hf_tokenizer, c):
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(c.seed)
-    model, masking = pretrain.ELECTRAModel(generator, None, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
+    model = pretrain.ELECTRAModel(generator, None, hf_tokenizer).eval()
+    masking = pretrain.build_masking(c, hf_tokenizer)
     rows = [torch.tensor(ids) for ids in examples["input_ids"]]
     original_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=hf_tokenizer.pad_token_id)
     sentA_lengths = torch.tensor(examples["sentA_length"])
@@ -128,7 +129,8 @@ def corrupt(examples, generator, hf_tokenizer, c):
     input_ids = original_ids.masked_scatter(is_masked, torch.cat(samples))
     is_token = original_ids != hf_tokenizer.pad_token_id
     is_in_segment_b = (torch.arange(is_token.shape[1]) >= sentA_lengths[:, None]) & is_token
-    return CorruptedText(input_ids, original_ids, is_in_segment_b.long(), is_token, is_masked, input_ids != original_ids)
+    is_replaced = input_ids != original_ids
+    return CorruptedText(input_ids, original_ids, is_in_segment_b.long(), is_token, is_masked, is_replaced)
 
 
 # Scores of discriminators

@@ -1,14 +1,12 @@
 """Records the learning rate of every variable in finetuning, as a multiple of that of the head, and the initializers of
 the head (F37, F43).
 """
-import re
-
-from recording import replaced, set_step_from_outside, tf, write
-
 import configure_finetuning
 import run_finetuning
-from finetune import task_builder
 from model import optimization
+from recording import initializer, replaced, set_step_from_outside, tf, write
+
+from finetune import task_builder
 
 
 def record():
@@ -21,12 +19,11 @@ def of_size(size):
     config = configure_finetuning.FinetuningConfig("record", "/nowhere", model_size=size, task_names=["mnli"])
     with replaced(task_builder.tokenization, FullTokenizer=lambda *_, **__: None):
         tasks = task_builder.get_tasks(config)
-    int_features = {name: tf.zeros([2, 128], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")}
-    for name in ("task_id", "mnli_eid", "mnli_label_ids"):
-        int_features[name] = tf.zeros([2], tf.int32)
-    model = run_finetuning.FinetuningModel(config, tasks, False, int_features, 1000)
+    features = {name: tf.zeros([2, 128], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    features.update({name: tf.zeros([2], tf.int32) for name in ("task_id", "mnli_eid", "mnli_label_ids")})
+    model = run_finetuning.FinetuningModel(config, tasks, False, features, 1000)
     layers, decay = model.bert_config.num_hidden_layers, config.layerwise_lr_decay
-    seen, update = {}, optimization.AdamWeightDecayOptimizer._apply_gradients
+    seen = {}
 
     def note(self, gradients_and_variables, rate):
         seen.update({variable.op.name: rate for gradient, variable in gradients_and_variables if gradient is not None})
@@ -37,7 +34,6 @@ def of_size(size):
             replaced(tf, minimum=lambda *_: 1.):
         optimization.create_optimizer(model.loss, 1., 1000, weight_decay_rate=.01, warmup_proportion=.1,
                                       layerwise_lr_decay_power=decay, n_transformer_layers=layers)
-    assert update is optimization.AdamWeightDecayOptimizer._apply_gradients
     return {
         "decay": decay,
         "default_lr": config.learning_rate,
@@ -47,17 +43,6 @@ def of_size(size):
         "head_init": {name: initializer(variable) for variable in tf.trainable_variables()
                       for name in [variable.op.name] if name.startswith("task_specific/")},
     }
-
-
-def initializer(variable):
-    """The initializer of a variable of the head, read from the graph."""
-    operation = variable.initializer.inputs[1].op
-    if operation.type == "Const":
-        return "constant 0"
-    span = operation.inputs[1].op  # uniform: minimum + span * draw
-    limits = sorted(float(tf.make_ndarray(op.node_def.attr["value"].tensor)) for op in (
-        operation.graph.get_operation_by_name(re.sub("/[^/]*$", end, span.name)) for end in ("/min", "/max")))
-    return "glorot_uniform[{:.6g}, {:.6g}]".format(*limits)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Records masks by length, their frequencies, duplicates, and what colliding updates become (F7-F13)."""
+import configure_pretraining
 import numpy as np
 from recording import drawn, frequency, session, stored, tf, vocab_file, write
 
-import configure_pretraining
 from pretrain import pretrain_data, pretrain_helpers
 
 LENGTH, RUNS_AT_ONCE = 128, 100

@@ -1,8 +1,7 @@
 """Records Adam over twenty steps of fixed gradients, and learning rates by step (F31-F35, F97)."""
 import numpy as np
-from recording import replaced, session, set_step_from_outside, stored, tf, with_bars, write
-
 from model import optimization
+from recording import replaced, session, set_step_from_outside, stored, tf, with_bars, write
 
 DECAYED = {"weight_decay_rate": .01, "exclude_from_weight_decay": ["LayerNorm", "layer_norm", "bias"]}
 CLIPPED = "create_optimizer_lr1e-2_N100_warm5_wd.01_clip1"
@@ -41,7 +40,7 @@ def twenty_updates(run, names, trajectory, build):
     """Yield (name, array) of the parameters before and after each update, and of both moments."""
     tf.reset_default_graph()
     step = set_step_from_outside()
-    variables = [tf.get_variable(name, initializer=trajectory["{}/param/{}".format(run, with_bars(name))][0])
+    variables = [tf.get_variable(name, initializer=trajectory[f"{run}/param/{with_bars(name)}"][0])
                  for name in names]
     gradients = [tf.placeholder(tf.float32, variable.shape) for variable in variables]
     update = build(gradients, variables)
@@ -56,7 +55,7 @@ def twenty_updates(run, names, trajectory, build):
             for name in names:
                 kept = {"param": name, "m": name + "/adam_m", "v": name + "/adam_v"} if i else {"param": name}
                 for kind, variable in kept.items():
-                    key = "{}/{}/{}".format(run, kind, with_bars(name))
+                    key = f"{run}/{kind}/{with_bars(name)}"
                     history.setdefault(key, []).append(s.run(moments[variable]))
     for key, arrays in history.items():
         yield key, np.stack(arrays)

@@ -11,9 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, os.environ["ELECTRA"])  # a checkout of google-research/electra
-import tensorflow.compat.v1 as tf  # noqa: E402
+import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
@@ -96,7 +94,7 @@ def load_micro_weights(s, others=None):
 
 def vocab_file(ids, size):
     """The path of a new vocab.txt with [unused0], [unused1] ... except for {token: id}."""
-    tokens = ["[unused{}]".format(i) for i in range(size)]
+    tokens = [f"[unused{i}]" for i in range(size)]
     for token, i in ids.items():
         tokens[i] = token
     path = os.path.join(tempfile.mkdtemp(), "vocab.txt")
@@ -130,14 +128,29 @@ def norm_of(arrays):
     return np.sqrt(sum((np.asarray(array, "float64") ** 2).sum() for array in arrays))
 
 
+def initializer(variable):
+    """The distribution from which a variable is initialized, read from the graph."""
+    start = variable.op.name + "/Initializer/"
+    constants = {op.name[len(start):]: tf.make_ndarray(op.node_def.attr["value"].tensor)
+                 for op in tf.get_default_graph().get_operations()
+                 if op.name.startswith(start) and op.type == "Const"}
+    if "truncated_normal/mean" in constants:
+        mean, std = (float(constants["truncated_normal/" + name]) for name in ("mean", "stddev"))
+        return f"truncated_normal(mean {mean:g}, std {std:g}, cut at 2 std, not rescaled)"
+    if "random_uniform/min" in constants:
+        low, high = (float(constants["random_uniform/" + name]) for name in ("min", "max"))
+        return f"glorot_uniform[{low:.6g}, {high:.6g}]"
+    [value] = {float(array) for name, values in constants.items() if "shape" not in name for array in values.ravel()}
+    return f"constant {value:g}"
+
+
 def with_bars(name):
     """A variable's name as part of a name in an .npz file."""
     return name.replace("/", "|")
 
 
 def set_step_from_outside():
-    """The global step, which updates no longer advance: whether a learning rate is read before or after is chance (F32).
-    """
+    """The global step, which updates no longer advance: it is chance whether they read a rate before or after (F32)."""
     step = tf.train.get_or_create_global_step()
     step.assign = lambda value: tf.no_op()
     return step

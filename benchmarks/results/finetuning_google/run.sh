@@ -12,11 +12,12 @@ work=${WORK:-$repo/checkpoints/finetuning_google}
 mkdir -p "$work/checkpoints/glue"
 [ -f "$here/scores.jsonl" ] || touch "$here/scores.jsonl"
 ln -sf "$here/scores.jsonl" "$work/checkpoints/glue/scores.jsonl"
+ln -sfn "$repo/benchmarks" "$work/benchmarks"
 cd "$work"
 for task in $tasks; do
     for rate in 3e-4 1e-4; do
         for recipe in None google; do
-            python "$repo/finetune.py" pretrained_checkpoint="$repo/benchmarks/results/mini/model/discriminator" max_length=128 \
+            python "$repo/finetune.py" pretrained_checkpoint=benchmarks/results/mini/model/discriminator max_length=128 \
                 glue_dir="$glue" tasks="$task" end=5 "task_overrides={'$task': {'lr': $rate}}" recipe="$recipe" precision=bf16 \
                 logger=None group_name="${recipe/None/default}_lr$rate"
             rm -f "checkpoints/glue/${recipe/None/default}_lr${rate}_${task}"_*.pth

@@ -83,7 +83,7 @@ from _utils.tasks.settings import Settings
 from _utils.tasks.tables import TaskData
 from _utils.tasks.task import Task
 from _utils.text import frames_of, text_tokenizer
-from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
+from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
 
 
 # %% [markdown]
@@ -104,7 +104,7 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 # The input is `[CLS] A [SEP]` for one sentence, and `[CLS] A [SEP] B [SEP]` with segment ids 0 and 1 for a pair. If a
 # pair is too long, its longer text loses tokens from the end, one at a time; at equal length, the second text does
 # (F41). Google's code swaps the texts of MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12),
-# and so does this notebook.
+# and so does this notebook without `recipe=google`.
 #
 # With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is
 # an example in training, and the mean of their probabilities is the prediction.
@@ -169,14 +169,15 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 
     settings: Settings.
     """
-    orders = [False]
+    orders = [(task.texts, False)]
     if training and settings.double_unordered:
-        orders = [False, True]
+        swapped_before, swapped_after = (task.texts[::-1], False), (task.texts, True)  # truncation (D12)
+        orders.append(swapped_before if settings.recipe == "google" else swapped_after)
 
     def texts():
-        for swap in orders:
+        for names, swap in orders:
             for batch in rows.iter(1000):
-                columns = [batch[name] for name in task.texts]
+                columns = [batch[name] for name in names]
                 yield from tokenize_in_windows(
                     columns, settings.max_length, swap, settings.window_stride, hf_tokenizer
                 )
@@ -292,10 +293,18 @@ def hyperparameters(task, c, n_rows):
 # %% [markdown]
 # ### The learner
 #
-# The loss is the mean of the cross-entropy over the batch (D9); Google sums it, and clips the gradient of the sum
-# (F44).
+# The loss is the mean of the cross-entropy over the batch (D9), and its gradient is clipped at norm 1. With
+# `recipe=google` the step is that of Google's code, with which the paper's results were obtained. It sums the loss over
+# the batch (F44), so nearly every gradient is clipped and only its direction counts. The norm that clips has a row of
+# the word table for each token of the batch, not for each word (F35). Scores of STS-B are divided by 5 (F45), pairs are
+# swapped before truncation (D12), and the warmup is a tenth of the steps, not rounded (D11). The hyperparameters above
+# are the same for both.
 
 # %%
+# By recipe: the learner, and the type of the number of warmup steps (D9, D11).
+STEPS = {None: (FinetuningLearner, int), "google": (SummingLearner, float)}
+
+
 def get_glue_learner(
     task: Task | str,
     run_name: str | None = None,
@@ -315,14 +324,15 @@ def get_glue_learner(
     run_name: title of the progress bar.   log: RunLog for the losses.
     inference: without schedule, progress bar and log.
     """
-    task, model = as_task(task), to_device(model, device)
+    task, model = as_task(task).in_recipe(settings.recipe), to_device(model, device)
+    learner, number = STEPS[settings.recipe]
     dls = finetuning_dataloaders(data.train, data.devs.values(), settings.bs, num_workers, device)
     optimizer, cbs = build_optimizer(model, settings), []
     if not inference:
         steps, lrs = len(dls.train) * settings.epochs, [group["lr"] for group in optimizer.param_groups]
-        schedules = group_schedules(settings.schedule, lrs, steps, int(.1 * steps))  # warmup: D11
+        schedules = group_schedules(settings.schedule, lrs, steps, number(.1 * steps))
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
-    return FinetuningLearner(dls, model, task.head.loss().to(device), optimizer, precision, cbs=cbs)
+    return learner(dls, model, task.head.loss().to(device), optimizer, precision, cbs=cbs)
 
 
 # %%

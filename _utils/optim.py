@@ -92,11 +92,13 @@ def clip_by_global_norm(parameters: Iterable[Tensor], max_norm: float = 1.) -> T
 
 
 @torch.no_grad()
-def clip_gradients(grads, max_norm=1.):
+def clip_gradients(grads, max_norm=1., measured=None):
     """Scale a list of gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns
-    their norm, ().
+    the norm, ().
+
+    measured: the tensors whose norm it is; None: the gradients.
     """
-    norm = torch.nn.utils.get_total_norm(grads)
+    norm = torch.nn.utils.get_total_norm(grads if measured is None else measured)
     torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))
     return norm
 

@@ -3,16 +3,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-import torch.nn.functional as F
 from sklearn.metrics import r2_score, root_mean_squared_error
-from torch import nn
 
 from _utils.custom.cells import numbers_in
 from _utils.custom.loading import Loading
 from _utils.custom.splits import MIN_ROWS
 from _utils.custom.task import CustomTask
 from _utils.errors import UserError
-from _utils.tasks.regression import Regression, ScoreFiles, ScoreHead, ScoreScores
+from _utils.tasks.regression import Regression, ScoreFiles, ScoreScores
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import kind_of_task
 
@@ -43,36 +41,6 @@ class ScaledLoading(Loading):
         return [few] if n < MIN_ROWS else []
 
 
-class ScaledLoss(nn.Module):
-    """The mean over the batch of the squared error of standardized scores. scale: (mean, standard deviation)."""
-
-    def __init__(self, scale):
-        super().__init__()
-        self.mean, self.std = scale
-
-    def forward(self, scores, labels):
-        """scores, labels (B,) -> ()."""
-        # A GPU rejects the gradient of a float64 loss.
-        return F.mse_loss(scores, ((labels - self.mean) / self.std).to(scores.dtype))
-
-
-class ScaledHead(ScoreHead):
-    """The network predicts standardized scores."""
-
-    def loss(self):
-        return ScaledLoss(self.task.scale)
-
-    def outputs(self, rows, logits):
-        """Scores (N,) in the unit of the labels."""
-        mean, std = self.task.scale
-        return super().outputs(rows, logits) * std + mean
-
-    def set_head(self, network, weights):
-        """As `Head.set_head`; the exported network predicts in the unit of the labels."""
-        mean, std = self.task.scale
-        super().set_head(network, {"weight": weights["weight"] * std, "bias": weights["bias"] * std + mean})
-
-
 def _r2(targets, scores):
     """The coefficient of determination; 0 for a single row, for which it is undefined."""
     return r2_score(targets, scores) if len(targets) > 1 else 0.
@@ -96,9 +64,7 @@ class NumberFiles(ScoreFiles):
 class CustomRegression(CustomTask, Regression):
     """A task whose labels are numbers. scale: (mean, standard deviation) of the training labels."""
     Loading: ClassVar[type] = ScaledLoading
-    Head: ClassVar[type] = ScaledHead
     Scores: ClassVar[type] = MoreScores
     Files: ClassVar[type] = NumberFiles
 
     score_range: tuple[float, float] = (-3.4e38, 3.4e38)  # of 32-bit floats
-    scale: tuple[float, float] = (0., 1.)

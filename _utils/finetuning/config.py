@@ -115,6 +115,10 @@ FINETUNE_KEYS = {
     "task_overrides": Key(_Overrides, {}, (
         "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
         "1000}}. rows: use only the first training rows."), heading="Method"),
+    "recipe": Key(Literal["google", None], None, (
+        "'google': the training step of Google's code: the loss is summed over the batch, scores of STS-B are divided "
+        "by 5, gradients are clipped by the norm of the looked-up rows, warmup is not rounded, and pairs are swapped "
+        "before truncation (D9, F35, D11, D12). Hyperparameters stay as they are. None: as in electra_pytorch.")),
     "weight_decay": Key(_Decay, 0., "Weight decay, 0 as in the paper; Google's code uses .01 (D10)."),
     "adam_bias_correction": Key(bool, False, (
         "False: Adam without bias correction, as in Google's code. True: with bias correction.")),

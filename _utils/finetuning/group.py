@@ -188,7 +188,8 @@ class Group:
             shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
             log = RunLog(folder.name, folder, {**c, **asdict(settings), "seed": seed})
             with contextlib.closing(log):
-                yield PlannedRun(self.tables[name].task, run, seed, settings, data, log, started, mnli_run)
+                task = self.tables[name].task.in_recipe(settings.recipe)
+                yield PlannedRun(task, run, seed, settings, data, log, started, mnli_run)
 
     def encoded(self, name):
         """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""

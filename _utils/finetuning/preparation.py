@@ -87,7 +87,7 @@ def seeds_of(c):
 
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
-                       "schedule", "original_lr_layer_decays", "freeze", "keep")
+                       "schedule", "original_lr_layer_decays", "freeze", "keep", "recipe")
 STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
 
 

@@ -97,7 +97,7 @@ def task_of(record):
         task = source.task_of(data)
     if task is None or task.name != name:
         raise ValueError(f"unknown task {name!r:.40}")
-    return task.of_runs([record])
+    return task.in_recipe(settings.recipe).of_runs([record])
 
 
 def has_known_task(run):

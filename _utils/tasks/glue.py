@@ -64,6 +64,7 @@ GLUE = (
         majority=2.7,
         epochs=10,
         unordered=True,
+        google=(("scale", (0., 5.)),),  # F45
     ),
     _task(
         "qqp",

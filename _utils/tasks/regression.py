@@ -13,11 +13,16 @@ from _utils.tasks.task import Task, kind_of_task
 
 
 class ScoreLoss(nn.Module):
-    """The mean over the batch of the squared error."""
+    """The mean over the batch of the squared error of scaled scores. scale: as of Regression."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.zero, self.unit = scale
 
     def forward(self, scores, labels):
         """scores, labels (B,) -> ()."""
-        return F.mse_loss(scores, labels.to(scores.dtype))
+        # A GPU rejects the gradient of a float64 loss.
+        return F.mse_loss(scores, ((labels - self.zero) / self.unit).to(scores.dtype))
 
 
 class ScoreReading(Reading):
@@ -34,15 +39,22 @@ class ScoreReading(Reading):
 
 
 class ScoreHead(Head):
-    """An output layer on [CLS] with one output."""
+    """An output layer on [CLS] with one output, a scaled score."""
     problem_type = "regression"
     output_names = ("score",)
 
     def loss(self):
-        return ScoreLoss()
+        return ScoreLoss(self.task.scale)
 
     def outputs(self, rows, logits):
-        return rows.mean(logits)
+        """Scores (N,) in the unit of the labels."""
+        zero, unit = self.task.scale
+        return rows.mean(logits) * unit + zero
+
+    def set_head(self, network, weights):
+        """As `Head.set_head`; the exported network predicts in the unit of the labels."""
+        zero, unit = self.task.scale
+        super().set_head(network, {"weight": weights["weight"] * unit, "bias": weights["bias"] * unit + zero})
 
 
 def _correlation(function):
@@ -95,9 +107,10 @@ class ScoreFiles(Files):
 
 @kind_of_task
 class Regression(Task):
-    """A task whose labels are numbers, used as they are, for STS-B from 0 to 5 (Google: from 0 to 1, F45).
+    """A task whose labels are numbers, for STS-B from 0 to 5.
 
     score_range: of the labels, and of the predictions that are written.
+    scale: (zero, unit) in which the network predicts them.
     """
     kind: ClassVar[str] = "regression"
     Reading: ClassVar[type] = ScoreReading
@@ -106,3 +119,4 @@ class Regression(Task):
     Files: ClassVar[type] = ScoreFiles
 
     score_range: tuple[float, float] = (0., 1.)
+    scale: tuple[float, float] = (0., 1.)

@@ -27,6 +27,7 @@ class Settings:
     original_lr_layer_decays: bool = True
     freeze: bool = False
     keep: str = "last"
+    recipe: str | None = None
     start_from_mnli: bool | str = False
     pooling: str = "first"
     window_stride: int | None = None

@@ -1,6 +1,6 @@
 """A task: what describes it, and the four parts of which its kind is put together."""
-from dataclasses import field
-from typing import Annotated, ClassVar
+from dataclasses import field, replace
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -24,6 +24,7 @@ class Task:
     majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is
     not the title.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).
+    google: (field, value) of those that recipe=google replaces.
     min_updates: for which a run has more epochs, if there are few rows.
     """
     kind: ClassVar[str] = "classification"
@@ -49,6 +50,7 @@ class Task:
     epochs: int = 3
     score_titles: tuple[tuple[str, str], ...] = ()
     unordered: bool = False
+    google: tuple[tuple[str, Any], ...] = ()
 
     @property
     def reading(self):
@@ -96,6 +98,10 @@ class Task:
 
     def as_data(self):
         """What a record of a run has to know of the task beside its name, as JSON; None: nothing."""
+
+    def in_recipe(self, recipe):
+        """The Task as the key `recipe` trains it."""
+        return replace(self, **dict(self.google)) if recipe == "google" else self
 
     def of_runs(self, records):
         """The Task with what these runs determined; of several, with the mean."""

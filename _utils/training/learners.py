@@ -41,14 +41,15 @@ class ClippingLearner(Learner):
         dtype = DTYPES[self.precision]
         return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
 
-    def clip_and_update(self, gradients, only_finite=False):
+    def clip_and_update(self, gradients, only_finite=False, measured=None):
         """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ().
 
+        measured: as for `clip_gradients`.
         only_finite: if the norm is not finite, leave weights and moments as they are, without waiting for the device.
         fp16's loss scaling always does so, and passes `found_inf` to the optimizer itself.
         """
         self.scaler.unscale_(self.opt.opt)
-        norm = clip_gradients(gradients)
+        norm = clip_gradients(gradients, measured=measured)
         if only_finite:
             self.opt.opt.found_inf = (~norm.isfinite()).float()
         self.scaler.step(self.opt.opt)
@@ -73,6 +74,37 @@ class FinetuningLearner(ClippingLearner):
 
     def _step(self):
         self.clip_and_update([p.grad for p in self.model.parameters() if p.grad is not None])
+
+
+class SummingLearner(FinetuningLearner):
+    """The step of Google's code. The gradient is that of the loss summed over the rows (F44). The norm that clips it
+    has a row of the word table for each token of the batch, not for each word (F35).
+
+    The logged loss is the mean.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.words = self.model.base_model.get_input_embeddings()
+
+    def _do_one_batch(self):
+        with self.words.register_forward_hook(self._keep_tokens):
+            super()._do_one_batch()
+
+    def _keep_tokens(self, words, inputs, tokens):
+        self.tokens = tokens  # (B, L, E)
+        if tokens.requires_grad:
+            tokens.retain_grad()
+
+    def _backward(self):
+        self.scaler.scale(self.loss_grad * len(self.yb[0])).backward()
+
+    def _step(self):
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        measured = [p.grad for p in parameters if p is not self.words.weight]
+        if self.tokens.requires_grad:
+            measured.append(self.tokens.grad / self.scaler.get_scale())
+        self.clip_and_update([p.grad for p in parameters], measured=measured)
 
 
 def split_micro_batches(inputs, size, pad_token_id=None):

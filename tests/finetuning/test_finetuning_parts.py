@@ -82,7 +82,7 @@ def test_the_settings_of_a_run_have_the_values_of_the_configuration(parts):
     c = {"weight_decay": .1, "adam_bias_correction": True, "xavier_reinited_outlayer": False, "freeze": True,
          "schedule": "one_cycle", "original_lr_layer_decays": False, "keep": "best", "max_length": 64,
          "pooling": "mean", "window_stride": 16, "double_unordered": False, "precision": "bf16",
-         "start_from_mnli": "other"}
+         "start_from_mnli": "other", "recipe": "google"}
     _, _, settings = parts(*(f"{key}={value}" for key, value in c.items()))
     assert {key: getattr(settings, key) for key in c} == c
     assert FINETUNE_KEYS.keys() - NO_SETTINGS - c.keys() == {"size", "wsc_trick"}  # size: of the fixture

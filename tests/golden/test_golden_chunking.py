@@ -1,13 +1,15 @@
-"""Chunking of CoNLL-2000 as in Google's code: conversion of tags, rows, loss and score (F51, F82-F87)."""
+"""Chunking of CoNLL-2000 as in Google's code: conversion of tags, rows, loss, gradients and score (F51, F82-F87)."""
 import numpy as np
 import pytest
 import torch
+from finetuning_steps import encoder_parameters, learner_of, micro_encoder, statistics, train_step
 from recorded import recorded
 
 from _utils.custom.tag_schemes import in_scheme
 from _utils.custom.tagging import Tagging
-from _utils.custom.words import WordLoss, WordRows
-from _utils.tasks.rows import IGNORED
+from _utils.custom.words import WordLoss, WordPredictor, WordRows
+from _utils.tasks.rows import IGNORED, EncodedRows, Window
+from _utils.tasks.settings import Settings
 from _utils.text.vocabulary import from_vocab_file
 
 # Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag
@@ -68,6 +70,29 @@ def test_loss_is_the_sum_over_the_words_of_each_sentence():
     assert WordLoss()(logits, labels).item() * len(logits) == pytest.approx(
         float(ARRAYS["micro_out|loss_sum"]), rel=1e-5
     )
+
+
+def test_the_norm_that_clips_and_gradients_of_recipe_google_match_google(shared):
+    folder, arrays = shared / "golden/official/qa", {}
+    for name, values in recorded(folder / "chunk.npz").items():
+        arrays[name] = torch.from_numpy(values)
+    ids, mask, types, tags, is_label, places = (arrays[f"micro_batch|{name}"].long() for name in (
+        "input_ids", "input_mask", "segment_ids", "labels", "labels_mask", "labeled_positions"))
+    labels, is_label = torch.full_like(ids, IGNORED), is_label > 0
+    for row in range(len(ids)):
+        labels[row, places[row, is_label[row]]] = tags[row, is_label[row]]
+    kernel, bias = (arrays[f"micro_head|task_specific|chunk|dense|{name}"].float() for name in ("kernel", "bias"))
+    model = WordPredictor(micro_encoder(), *kernel.shape)
+    model.classifier.load_state_dict({"weight": kernel.T, "bias": bias})
+    task = Tagging("chunk", "chunk", ("text",), tuple(map(str, range(len(bias)))))
+    rows = EncodedRows([([Window([1], [0])], 1)] * 30, [0] * 30)
+    learn = learner_of(task, model, rows, Settings(recipe="google", epochs=1, bs=1))
+    norm, gradients = train_step(learn, (ids, mask, types), labels, 1)
+    expected = recorded(folder / "chunk.json")["micro"]
+    assert norm == pytest.approx(expected["grad_global_norm_tf"], rel=2e-6)  # the true one differs by 1.3e-5
+    for google, parameter in encoder_parameters(model).items():
+        values = expected["grad_stats"][google]
+        assert statistics(google, gradients[parameter]) == pytest.approx(values, rel=1e-4, abs=2e-4), google
 
 
 def test_entity_f1_agrees_with_google():

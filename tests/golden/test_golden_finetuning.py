@@ -3,6 +3,8 @@
 """
 import re
 
+import datasets
+import numpy as np
 import pytest
 from recorded import GOLDEN, recorded
 from transformers import ElectraConfig, ElectraModel
@@ -11,8 +13,9 @@ from _utils.networks import layer_groups
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.rows import EncodedRows, Window, finetuning_dataloaders
+from _utils.tasks.settings import Settings
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
-from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths
+from finetune import encode, get_layer_lrs, tokenize_sents_max_len, truncated_lengths
 
 NUMBERS = recorded("official/finetuning_numbers.json")
 
@@ -47,6 +50,21 @@ def test_encoding_matches_google_except_for_padding(name, cols):
 def test_truncation_of_pairs_matches_google():
     for a, b, kept_a, kept_b in NUMBERS["truncate_pair_lengths"]:
         assert truncated_lengths(a, b, 32 - 3) == (kept_a, kept_b)
+
+
+def test_recipe_google_swaps_pairs_before_truncation():
+    """D12: of two texts that are equally long, the second one is cut, which is the first one of the table."""
+    tokenizer = from_vocab_file(GOLDEN / "electra_pytorch/vocab2000.txt")
+    pair = {"sentence1": "one two three four five six", "sentence2": "in the house of a man"}
+    rows = datasets.Dataset.from_list([pair | {"label": 1}])
+    for recipe, is_equal in (("google", True), (None, False)):
+        settings = Settings(recipe=recipe, max_length=10, double_unordered=True)
+        encoded = encode(TASKS["mrpc"], rows, tokenizer, settings, training=True)
+        swapped = tokenize_sents_max_len(pair, ["sentence2", "sentence1"], 10, hf_tokenizer=tokenizer)
+        ids, _, types, labels = encoded.batch(np.array([1]))
+        assert (ids.tolist() == [swapped["inp_ids"]]) == is_equal
+        assert types.tolist() == [swapped["token_type_ids"]] or not is_equal
+        assert labels.tolist() == [1]
 
 
 def test_layer_lrs_match_electra_pytorch():

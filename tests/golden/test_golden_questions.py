@@ -1,13 +1,12 @@
 """Question answering against recorded values of Google's code: features, module, losses, answers and metrics (F52-F80).
 """
-import json
-
 import numpy as np
 import pytest
 import torch
+from finetuning_steps import encoder_parameters, learner_of, micro_encoder, train_step
 from recorded import recorded
 
-from _utils.commands.convert_tf import convert, google_name
+from _utils.commands.convert_tf import google_name
 from _utils.custom.answers import (
     best_threshold,
     final_text,
@@ -18,9 +17,11 @@ from _utils.custom.answers import (
     word_splitter,
 )
 from _utils.custom.question_files import read_questions
-from _utils.custom.question_head import QuestionHead, QuestionLoss, candidates
+from _utils.custom.question_head import QuestionHead, QuestionLoss, QuestionPredictor, candidates
 from _utils.custom.question_rows import QuestionRows
-from _utils.custom.questions import QuestionOptions
+from _utils.custom.questions import QuestionOptions, Questions
+from _utils.tasks.rows import EncodedRows, Window
+from _utils.tasks.settings import Settings
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
 
 NUMBERS, ARRAYS = recorded("official/questions.json"), recorded("official/questions.npz")
@@ -84,11 +85,9 @@ def test_features_match_google(folder, tokenizer, setting, split):
 
 
 @pytest.fixture(scope="module")
-def encoder(golden):
+def encoder():
     """The encoder of the recorded checkpoint, without dropout."""
-    folder = golden / "official/micro_ckpt"
-    hparams = json.loads((folder / "config.json").read_text())["pretraining_hparams"]
-    return convert(folder / "model.ckpt-200", "discriminator", hparams)[0].electra.eval()
+    return micro_encoder().eval()
 
 
 def head_of(mode, options):
@@ -104,15 +103,21 @@ def head_of(mode, options):
     return head, by_name
 
 
-def outputs_of(encoder, head, task):
-    """(outputs of the head, labels (B, 3)) for the recorded batch of a task."""
+def batch_of(task):
+    """(inputs of a QuestionPredictor, labels (B, 3)) of the recorded batch."""
     batch = {name.removeprefix(f"batch_{task}|"): torch.from_numpy(values).long() for name, values in ARRAYS.items()
              if name.startswith("batch_")}
     ids, mask, types = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
     is_answer = mask * types > 0
     is_answer[:, 0] = True
     labels = torch.stack([batch[name] for name in ("start_positions", "end_positions", "is_impossible")], dim=1)
-    return head(encoder(ids, mask, types).last_hidden_state, is_answer, labels[:, 0]), labels
+    return (ids, mask, types, is_answer, labels[:, 0]), labels
+
+
+def outputs_of(encoder, head, task):
+    """(outputs of the head, labels (B, 3)) for the recorded batch of a task."""
+    (ids, mask, types, is_answer, starts), labels = batch_of(task)
+    return head(encoder(ids, mask, types).last_hidden_state, is_answer, starts), labels
 
 
 def close(actual, name, **tolerance):
@@ -137,6 +142,23 @@ def test_logits_losses_and_gradients_match_google(encoder, name):
         parameters[google_name(f"electra.{ours}", "discriminator", [])] = parameter
     for google, norm in mode["gradient_norms"].items():
         assert float(parameters[google].grad.norm()) == pytest.approx(norm, rel=1e-3, abs=2e-6), google
+
+
+@pytest.mark.parametrize("name", NUMBERS["modes"])
+def test_the_norm_that_clips_and_gradients_of_recipe_google_match_google(name):
+    mode = NUMBERS["modes"][name]
+    options = options_of(mode["config"], mode["task"])
+    model = QuestionPredictor(micro_encoder(), 32, options)
+    model.classifier, of_head = head_of(mode, options)
+    inputs, labels = batch_of(mode["task"])
+    task = Questions("mine", "mine", ("question", "context"), questions=options)
+    rows = EncodedRows([([Window([1], [0])], 1)] * 30, [0] * 30)
+    learn = learner_of(task, model, rows, Settings(recipe="google", epochs=1, bs=1))
+    norm, gradients = train_step(learn, inputs, labels, 1)
+    assert norm == pytest.approx(mode["clip_norm"], rel=2e-5)
+    for google, parameter in (encoder_parameters(model) | of_head).items():
+        if expected := mode["gradient_norms"].get(google):
+            assert float(gradients[parameter].norm()) == pytest.approx(expected, rel=1e-3, abs=2e-6), google
 
 
 @pytest.mark.parametrize("beam", [4, 20])

@@ -130,6 +130,18 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
     assert tuple(loaded.config.id2label.values()) == (task.labels or ("score",))
 
 
+def test_scores_of_recipe_google_are_in_the_unit_of_the_labels(tmp_path, fresh_checkpoint):
+    """Its network predicts a fifth of the score (F45)."""
+    path, original = finetuned(tmp_path, fresh_checkpoint, TASKS["stsb"], settings={"recipe": "google"})
+    export_hf(str(path), str(tmp_path / "out"))
+    exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out/classifier")
+    with torch.no_grad():
+        scores = 5 * original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+    torch.testing.assert_close(output(exported).logits.squeeze(-1), scores, atol=1e-5, rtol=0)
+    rows = SimpleNamespace(mean=lambda logits: logits)
+    torch.testing.assert_close(finetune.load(path, "cpu").task.head.outputs(rows, scores / 5), scores)
+
+
 def values_of(key):
     """All values of a key of the configuration, and one more where these are words."""
     kind = FINETUNE_KEYS[key].accepts

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Prediction 7 of docs/predictions.md: benchmarks/results/finetuning_google/run.sh GLUE, a folder of GLUE tables.
+# The scores are written to scores.jsonl in this folder. Rerun the same command to resume.
+set -euo pipefail
+glue=$(realpath "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+repo=$(realpath "$here/../../..")
+# The runs have a folder of their own, with the tables without test sets, which are not predicted.
+work=${WORK:-$repo/checkpoints/finetuning_google}
+mkdir -p "$work/checkpoints/glue"
+touch "$here/scores.jsonl"
+ln -sfn "$here/scores.jsonl" "$work/checkpoints/glue/scores.jsonl"
+ln -sfn "$repo/benchmarks" "$work/benchmarks"
+for folder in CoLA MRPC RTE STS-B QNLI; do
+    mkdir -p "$work/glue/$folder"
+    ln -sfn "$glue/$folder/train.tsv" "$glue/$folder/dev.tsv" "$work/glue/$folder/"
+done
+cd "$work"
+for rate in 3e-4 1e-4; do
+    for task in cola mrpc rte stsb qnli; do
+        for end in 1 2 3 4 5; do
+            for recipe in None google; do
+                group=${recipe/None/default}_lr$rate
+                python "$repo/finetune.py" pretrained_checkpoint=benchmarks/results/mini/model/discriminator max_length=128 \
+                    precision=bf16 glue_dir=glue tasks=$task end=$end "task_overrides={'$task': {'lr': $rate}}" \
+                    recipe=$recipe logger=None group_name=$group
+                rm -f "checkpoints/glue/${group}_$task"_*.pth
+            done
+        done
+    done
+done

@@ -18,6 +18,7 @@ from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
     advice_about_length,
+    case_warnings,
     check_first_token,
     check_settings,
     chosen_runs,
@@ -30,7 +31,7 @@ from _utils.finetuning.preparation import (
     unused_keys,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_path, with_baseline
+from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, check_scores, run_path, with_baseline
 from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
@@ -112,6 +113,7 @@ class Group:
         self.c = c.copy_with({"device": str(self.device)})
         self.settings, self.data, self.encode = {}, {}, encode
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
+        check_scores()
         if c.do_finetune:
             self.load_checkpoint()
         else:
@@ -131,7 +133,8 @@ class Group:
             self.pretrained.discriminator()  # UserError for another network
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
-              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
+              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), *case_warnings(self.pretrained),
+              sep="\n")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings}, MNLI first if others start from it.

@@ -74,7 +74,6 @@ def test_a_text_may_look_like_something_else_or_be_a_book(text):
 @pytest.mark.parametrize("row", [
     '"[\'Anna\', ""d\'Arc"", \'went\']","[\'B-PER\', \'I-PER\', \'O\']"\n',
     'Anna d\'Arc went,"[""B-PER"", ""I-PER"", ""O""]"\n',
-    '"[\'Anna\' ""d\'Arc"" \'went\']","[\'B-PER\' \'I-PER\'\n \'O\']"\n',
     "Anna d'Arc went,B-PER I-PER O\n"])
 def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(row):
     write("a.csv", "words,tags\n" + row * 20)

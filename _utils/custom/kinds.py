@@ -4,11 +4,11 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from _utils.custom.cells import is_nested, joint_of, labels_in, numbers_in
+from _utils.custom.cells import is_nested, labels_in, numbers_in
 from _utils.custom.choices import Choices
 from _utils.custom.definition import KEYS_OF_KINDS, SEPARATOR, files_of, is_conll
 from _utils.custom.hub_tables import with_hub_splits
-from _utils.custom.loading import check_lists, refuse
+from _utils.custom.loading import check_lists, check_separator, refuse
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
 from _utils.custom.regression import CustomRegression
@@ -83,11 +83,10 @@ def kind_of(table, definition):
         "Set 'kind' to 'regression' or 'classification'")
     if has_fraction.any():
         return "regression"
-    is_separated = strings.str.contains(definition["separator"] or SEPARATOR, regex=False)
-    separator = definition["separator"] or (None if is_separated.any() else joint_of(strings.unique())) or SEPARATOR
+    separator = definition["separator"] or SEPARATOR
     ask(strings.str.contains(separator, regex=False), f"contain {separator!r}",
-        f"Set 'kind' to 'multilabel' and 'separator' to {separator!r} if it separates several labels of a text, or "
-        "'kind' to 'classification'")
+        "Set 'kind' to 'multilabel' if it separates several labels of a text, or to 'classification'")
+    check_separator(table, columns[0], definition)
     return "classification"
 
 

@@ -8,8 +8,8 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from _utils.custom.cells import are_whole, labels_in, numbers_in, without_fraction
-from _utils.custom.definition import is_conll
+from _utils.custom.cells import are_whole, joint_of, labels_in, numbers_in, without_fraction
+from _utils.custom.definition import SEPARATOR, is_conll
 from _utils.custom.splits import contradictions, label_counts, shared_texts, split_rows
 from _utils.custom.table_files import read_table
 from _utils.errors import UserError
@@ -252,6 +252,17 @@ def refuse(table, labels, is_reason, what, advice):
         place = is_reason.idxmax()
         raise UserError(f"{table.source}: {is_reason.sum():,} of {len(labels):,} labels {what}, such as "
                         f"{labels[place]!r:.60} in {place}. {advice}, or correct these rows.")
+
+
+def check_separator(table, column, definition):
+    """UserError for labels that are joined by another character than the default separator, if none is set."""
+    labels = labels_in(table, column)
+    labels = labels[labels.map(lambda cell: isinstance(cell, str))]
+    joint = joint_of({name for label in labels for name in label.split(SEPARATOR)})
+    if joint and definition["separator"] is None:
+        refuse(table, labels, labels.str.contains(joint, regex=False), f"contain {joint!r}",
+               f"Set 'separator' to {joint!r} and 'kind' to 'multilabel' if it separates several labels of a text, "
+               f"else 'separator' to {SEPARATOR!r}")
 
 
 def check_lists(table, columns):

@@ -10,9 +10,9 @@ import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
-from _utils.custom.cells import ids_of_lists, joint_of, labels_in
+from _utils.custom.cells import ids_of_lists
 from _utils.custom.definition import SEPARATOR
-from _utils.custom.loading import Loading, labels_by_split, refuse
+from _utils.custom.loading import Loading, check_separator, labels_by_split
 from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
 from _utils.errors import UserError
 from _utils.tasks.parts import Column, Files, Predictions
@@ -31,21 +31,11 @@ class MultiLabelLoading(Loading):
 
     def labels(self, tables, texts, columns):
         """As `Loading.labels`; the labels of each row become a list, in one more column."""
-        if len(columns) == 1 and self.definition["separator"] is None:
-            self.check_separator(tables["train"], columns[0])
+        if len(columns) == 1:
+            check_separator(tables["train"], columns[0], self.definition)
         separator = self.definition["separator"] or SEPARATOR
         tables |= {split: _with_lists(table, columns, separator) for split, table in tables.items()}
         return _LISTS, labels_by_split(tables, _LISTS)
-
-    def check_separator(self, table, column):
-        """UserError for labels that another separator than the default one joins."""
-        labels = labels_in(table, column)
-        labels = labels[labels.map(lambda cell: isinstance(cell, str))]
-        names = {name for label in labels for name in label.split(SEPARATOR)}
-        if joint := joint_of(names):
-            refuse(table, labels, labels.map(lambda label: joint in label), f"contain {joint!r}",
-                   f"Set 'separator' of the task {self.name!r} to {joint!r} if it separates several labels of a text, "
-                   f"or to {SEPARATOR!r} if it is part of their names")
 
     def fields(self, labels):
         threshold = self.definition["threshold"]

@@ -87,12 +87,7 @@ class ClassScores(Scores):
     functions = Scores.functions | {"macro_f1": macro_f1}
     default_metrics = ("accuracy", "macro_f1")
 
-    def score(self, outputs, labels):
-        decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)
-        return {name: float(self.metric(name, targets, decisions, labels)) for name in self.task.metrics}
-
     def metric(self, name, targets, decisions, labels):
-        """A metric of arrays. labels: of the Dataset."""
         positive = self.task.positive if name == "f1" else None
         options = {"pos_label": self.task.labels.index(positive)} if positive else {}
         return self.functions[name](targets, decisions, **options)

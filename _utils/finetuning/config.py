@@ -114,7 +114,8 @@ FINETUNE_KEYS = {
         "score).")),
     "task_overrides": Key(_Overrides, {}, (
         "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
-        "1000}}. rows: use only the first training rows."), heading="Method"),
+        "1000}}. rows: use a sample of the training rows, with the shares of the labels, the same in all runs."),
+        heading="Method"),
     "weight_decay": Key(_Decay, 0., "Weight decay, 0 as in the paper; Google's code uses .01 (D10)."),
     "adam_bias_correction": Key(bool, False, (
         "False: Adam without bias correction, as in Google's code. True: with bias correction.")),

@@ -235,7 +235,7 @@ def plot_confusion(matrix, labels):
     """
     size = 2.5 + .5 * len(labels)
     figure, axis = new_axis(None, None, size, size)
-    are_drawn = _characters() >= set(filter(str.isprintable, "".join(labels)))
+    are_drawn = _characters() >= {*"".join(labels)} - {"\n"}
     names = [*map(_plain, labels)] if are_drawn else range(len(labels))
     ConfusionMatrixDisplay(np.array(matrix), display_labels=names).plot(
         ax=axis, cmap="Blues", colorbar=False, xticks_rotation="vertical"

@@ -29,13 +29,13 @@ def numbers_in(labels):
 
 
 def joint_of(names):
-    """The character that joins most of the names that contain it from parts of other names, as the comma in "art, law"
-    beside "law"; None if there is none.
+    """The character that joins parts of which most are in other names, too, as the comma in "art, law" beside "law";
+    None if there is none.
     """
     for joint in ",;#/":
         parts = [{*map(str.strip, name.split(joint))} for name in names]
         n_names = Counter(itertools.chain.from_iterable(parts))
-        are_known = [all(n_names[part] > 1 for part in of_name) for of_name in parts if len(of_name) > 1]
+        are_known = [n_names[part] > 1 for of_name in parts if len(of_name) > 1 for part in of_name]
         if 2 * sum(are_known) > len(are_known):
             return joint
     return None

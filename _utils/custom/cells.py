@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
+from _utils.errors import UserError
 from _utils.tasks.tables import as_label, as_string
 
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
@@ -69,6 +70,19 @@ def labels_in(table, column):
     """The labels of the good rows of a Table that have one: strings, numbers, or lists of labels."""
     cells = table.rows[column].drop(list(table.problems))
     return cells[cells.map(as_label) != ""]
+
+
+def refuse(source, cells, is_reason, what, advice):
+    """UserError if there are reasons to.
+
+    source: of the cells, a Series by place.   is_reason: whether each cell is one.   what: they and what is true of
+    them.
+    """
+    is_reason = is_reason.astype(bool)
+    if is_reason.any():
+        place = is_reason.idxmax()
+        raise UserError(f"{source}: {is_reason.sum():,} of {len(cells):,} {what}, such as {cells[place]!r:.60} in "
+                        f"{place}. {advice}")
 
 
 def is_nested(cell):

@@ -40,14 +40,13 @@ class ChoiceLoading(ClassLoading):
         UserError if 'first_choice' is missing and no label is 0: then the positions may be from 1.
         """
         n, first = len(self.definition["choices"]), self.definition["first_choice"]
-        spellings = {start: tuple(map(str, range(start, start + n))) for start in (0, 1)}
-        spellings |= {letters[0]: tuple(letters[:n]) for letters in (string.ascii_uppercase, string.ascii_lowercase)}
+        spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
         found = {*labels["train"].map(without_fraction)}
         if first is None and "0" not in found:
             raise UserError(f"{self.definition['train']}: no label is 0, the position of the first of {n} choices, but "
                             f"{shortened(sorted(found))}. Set 'first_choice' of the task {self.name!r} to the label of "
                             "the first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
-        return {"labels": spellings[first or 0]}
+        return {"labels": tuple(map(str, spellings[first or 0][:n]))}
 
     def text_names(self, columns):
         return tuple(f"text{i}" for i in range(1, len(columns) + 1))

@@ -4,11 +4,11 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from _utils.custom.cells import is_nested, labels_in, numbers_in
+from _utils.custom.cells import is_nested, labels_in, numbers_in, refuse
 from _utils.custom.choices import Choices
 from _utils.custom.definition import KEYS_OF_KINDS, SEPARATOR, files_of, is_conll
 from _utils.custom.hub_tables import with_hub_splits
-from _utils.custom.loading import check_lists, check_separator, refuse
+from _utils.custom.loading import check_lists, check_separator
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
 from _utils.custom.regression import CustomRegression
@@ -61,31 +61,30 @@ def kind_of(table, definition):
         return "tagging"
     texts, columns = Classification.Loading(Classification, definition).columns({"train": table})
     if len(columns) > 1:
-        raise UserError(f"'label' of the task {definition['name']!r} names {len(columns)} columns. If each label has a "
-                        "column of 1 or 0, set 'kind' to 'multilabel', else 'label' to one column.")
+        return "classification"  # which Loading.load refuses
     if len(table.rows) == 1:
         raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
                         "for each column, write an object for each row instead: in pandas, "
                         "DataFrame.to_json(path, orient='records', lines=True).")
     check_lists(table, columns)
     labels = labels_in(table, columns[0])
-    strings, ask = labels.map(as_label), partial(refuse, table, labels)
+    strings, ask = labels.map(as_label), partial(refuse, table.source, labels)
     numbers, has_comma = numbers_in(strings), strings.map(_NUMBER_WITH_COMMA.fullmatch).notna()
-    ask(labels.map(is_nested), "are character spans", "Set 'kind' to 'spans'")
-    ask(labels.map(lambda cell: isinstance(cell, list)), "are lists",
-        "Set 'kind' to 'tagging' if they are the tags of the words of a text, or to 'multilabel'")
-    ask(has_comma & ((has_comma | numbers.notna()).mean() > .9), "are numbers with a comma",
-        "Write them as 1234.5, or set 'kind' to 'classification'")
-    ask(_are_as_long(table.rows.loc[labels.index, texts[0]], strings), "have as many words as their texts",
-        "Set 'kind' to 'tagging' if they are tags, or to 'classification'")
+    ask(labels.map(is_nested), "labels are character spans", "Set 'kind' to 'spans'.")
+    ask(labels.map(lambda cell: isinstance(cell, list)), "labels are lists",
+        "Set 'kind' to 'tagging' if they are the tags of the words of a text, or to 'multilabel'.")
+    ask(has_comma & ((has_comma | numbers.notna()).mean() > .9), "labels are numbers with a comma",
+        "Write them as 1234.5, or set 'kind' to 'classification'.")
+    ask(_are_as_long(table.rows.loc[labels.index, texts[0]], strings), "labels have as many words as their texts",
+        "Set 'kind' to 'tagging' if they are tags, or to 'classification'.")
     has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)
-    ask(has_fraction & (has_fraction.mean() <= FEW), "have a fraction",
-        "Set 'kind' to 'regression' or 'classification'")
+    ask(has_fraction & (has_fraction.mean() <= FEW), "labels have a fraction",
+        "Set 'kind' to 'regression' or 'classification', or correct these rows.")
     if has_fraction.any():
         return "regression"
     separator = definition["separator"] or SEPARATOR
-    ask(strings.str.contains(separator, regex=False), f"contain {separator!r}",
-        "Set 'kind' to 'multilabel' if it separates several labels of a text, or to 'classification'")
+    ask(strings.str.contains(separator, regex=False), f"labels contain {separator!r}",
+        "Set 'kind' to 'multilabel' if it separates several labels of a text, or to 'classification'.")
     check_separator(table, columns[0], definition)
     return "classification"
 

@@ -8,7 +8,7 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from _utils.custom.cells import are_whole, joint_of, labels_in, numbers_in, without_fraction
+from _utils.custom.cells import are_whole, joint_of, labels_in, numbers_in, refuse, without_fraction
 from _utils.custom.definition import SEPARATOR, is_conll
 from _utils.custom.splits import contradictions, label_counts, shared_texts, split_rows
 from _utils.custom.table_files import read_table
@@ -242,27 +242,15 @@ def _labels_of(table, columns):
     return {as_label(item) for cell in cells for item in (cell or [cell] if isinstance(cell, list) else [cell])}
 
 
-def refuse(table, labels, is_reason, what, advice):
-    """UserError if some labels, a Series, may be of another kind.
-
-    is_reason: whether each label is a reason.   what: is true of these.
-    """
-    is_reason = is_reason.astype(bool)
-    if is_reason.any():
-        place = is_reason.idxmax()
-        raise UserError(f"{table.source}: {is_reason.sum():,} of {len(labels):,} labels {what}, such as "
-                        f"{labels[place]!r:.60} in {place}. {advice}, or correct these rows.")
-
-
 def check_separator(table, column, definition):
     """UserError for labels that are joined by another character than the default separator, if none is set."""
     labels = labels_in(table, column)
     labels = labels[labels.map(lambda cell: isinstance(cell, str))]
     joint = joint_of({name for label in labels for name in label.split(SEPARATOR)})
     if joint and definition["separator"] is None:
-        refuse(table, labels, labels.str.contains(joint, regex=False), f"contain {joint!r}",
+        refuse(table.source, labels, labels.str.contains(joint, regex=False), f"labels contain {joint!r}",
                f"Set 'separator' to {joint!r} and 'kind' to 'multilabel' if it separates several labels of a text, "
-               f"else 'separator' to {SEPARATOR!r}")
+               f"else 'separator' to {SEPARATOR!r}.")
 
 
 def check_lists(table, columns):
@@ -270,8 +258,5 @@ def check_lists(table, columns):
     has_fraction = lambda cell: isinstance(cell, list) and any(isinstance(item, float) and item % 1 for item in cell)
     for name, cells in table.rows[columns].items():
         are_numbers = cells.map(has_fraction)
-        if are_numbers.mean() > .5:
-            place = are_numbers.idxmax()
-            raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} "
-                            f"in {place}. A task predicts one number for each text: write a column for each, and make "
-                            "a task of each.")
+        refuse(table.source, cells, are_numbers & (are_numbers.mean() > .5), f"cells of {name!r} are lists of numbers",
+               "A task predicts one number for each text: write a column for each, and make a task of each.")

@@ -10,7 +10,7 @@ import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
-from _utils.custom.cells import ids_of_lists
+from _utils.custom.cells import ids_of_lists, refuse
 from _utils.custom.definition import SEPARATOR
 from _utils.custom.loading import Loading, check_separator, labels_by_split
 from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
@@ -200,11 +200,9 @@ def _with_lists(table, columns, separator):
     """
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
-        repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
-        if len(repeated):
-            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat "
-                            "one. If they are 1 and 0 for each label, write the names of the labels instead, or a "
-                            "column for each label.")
+        has_repeated = lists.map(lambda labels: len(set(labels)) < len(labels))
+        refuse(table.source, lists, has_repeated, "texts have a label twice",
+               "If these are 1 and 0 for each label, write the names of the labels, or a column for each label.")
     else:
         marks = table.rows[columns].map(lambda cell: _MARKS.get(as_label(cell).lower()))
         unknown = marks.index[marks.isna().any(axis=1)]

@@ -17,7 +17,7 @@ import datasets
 import pandas as pd
 import pyarrow.parquet
 
-from _utils.custom.cells import split_words
+from _utils.custom.cells import refuse, split_words
 from _utils.custom.definition import FORMATS, TEXTS_ADVICE, hub_table
 from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
@@ -205,14 +205,11 @@ def _check_words(path, lines, cells):
     cells: of each line, its columns. Single words may have spaces, as in Vietnamese.
     """
     has_spaces = lambda i: cells.map(lambda row: len(row) > i and len(split_words(row[i])) > 1)
-    signs = {"begins with __label__, as in files of fastText": lines.str.startswith("__label__"),
-             "is JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
-             **{f"has several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
+    signs = {"begin with __label__, as in files of fastText": lines.str.startswith("__label__"),
+             "are JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
+             **{f"have several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
     for sign, has_sign in signs.items():
-        if has_sign.mean() >= .5:
-            place = has_sign.idxmax()
-            raise UserError(f"{path}, {place}: {lines[place]!r:.60} {sign} ({has_sign.sum():,} of {len(lines):,} lines "
-                            f"do). {TEXTS_ADVICE}")
+        refuse(path, lines, has_sign & (has_sign.mean() >= .5), f"lines {sign}", TEXTS_ADVICE)
 
 
 def _are_comments(lines, cells, sentence):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from transformers import AutoModelForTokenClassification
 
-from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in
+from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in, refuse
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.loading import Loading
 from _utils.custom.table_files import by_sentence
@@ -69,11 +69,8 @@ class TagLoading(Loading):
     def check_labels(self, table, label):
         """UserError for labels that are character spans."""
         labels = labels_in(table, label)
-        are_spans = labels.map(is_nested).astype(bool)
-        if are_spans.any():
-            place = are_spans.idxmax()
-            raise UserError(f"{table.source}: the label {labels[place]!r:.60} in {place} is not a list of tags. If the "
-                            f"labels are character spans, set 'kind': 'spans' of the task {self.name!r}.")
+        refuse(table.source, labels, labels.map(is_nested), "labels are not lists of tags",
+               f"If they are character spans, set 'kind': 'spans' of the task {self.name!r}.")
 
     def mismatches(self, table, text, label):
         """{place: message} of rows whose numbers of words and tags differ."""

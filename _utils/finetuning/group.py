@@ -31,7 +31,7 @@ from _utils.finetuning.preparation import (
     unused_keys,
 )
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, check_scores, run_path, with_baseline
+from _utils.finetuning.runs import GLUE_FOLDER, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
@@ -113,7 +113,6 @@ class Group:
         self.c = c.copy_with({"device": str(self.device)})
         self.settings, self.data, self.encode = {}, {}, encode
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
-        check_scores()
         if c.do_finetune:
             self.load_checkpoint()
         else:

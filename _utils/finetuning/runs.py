@@ -227,13 +227,6 @@ def _warn(line):
     print(line, file=sys.stderr)
 
 
-def check_scores():
-    """UserError if the file cannot be read and written, for example because it is another user's."""
-    if SCORES.exists() and not os.access(SCORES, os.R_OK | os.W_OK):
-        raise UserError(f"Cannot write the scores of runs to '{SCORES}': permission is denied. Let its owner run chmod "
-                        "a+rw on it, or start in another folder.")
-
-
 def add_run(run):
     """Append a FinishedRun to the file and flush it to disk. Several processes may append at once."""
     GLUE_FOLDER.mkdir(parents=True, exist_ok=True)

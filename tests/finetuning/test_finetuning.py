@@ -92,13 +92,6 @@ def test_the_best_epoch_is_chosen_from_the_same_training(start):
     assert best.best_epoch in (1, 2) and best.score >= last.score
 
 
-def test_scores_that_cannot_be_written_are_an_error_before_the_checkpoint_is_read(again, monkeypatch):
-    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("scores.jsonl"))
-    monkeypatch.setattr("_utils.finetuning.group.load_pretrained", lambda *_: pytest.fail("read"))
-    with pytest.raises(UserError, match="scores.jsonl"):
-        again("end=2")
-
-
 def test_a_run_of_another_version_is_refused(again, tmp_path):
     """In one sentence, wherever one of its files is read."""
     path, refused = run_path("g", "rte", 0), partial(pytest.raises, UserError, match="another version.*not supported")

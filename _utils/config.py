@@ -103,9 +103,15 @@ class MyConfig(dict):
         return self.copy_with(values, chosen=values)
 
 
+# What is set by task, also as other programs call it.
+OF_TASKS = {"lr": "lr", "learning_rate": "lr", "bs": "bs", "batch_size": "bs", "per_device_train_batch_size": "bs",
+            "epochs": "epochs", "num_train_epochs": "epochs", "rows": "rows"}
+
+
 def _unknown_key(name, known):
-    if "task_overrides" in known and name in ("lr", "bs", "epochs", "rows"):
-        advice = f"Set it by task: \"task_overrides={{'TASK': {{'{name}': VALUE}}}}\", such as 'rte'."
+    of_task = difflib.get_close_matches(name, OF_TASKS, n=1, cutoff=.75) if "task_overrides" in known else ()
+    if of_task:
+        advice = f"Set it by task: \"task_overrides={{'TASK': {{'{OF_TASKS[of_task[0]]}': VALUE}}}}\", such as 'rte'."
     elif near := difflib.get_close_matches(name, known, n=1, cutoff=.65):
         advice = f"Did you mean {near[0]!r}?"
     else:

@@ -102,7 +102,7 @@ def file_name(n_bytes):
         f'a name of at most {n_bytes} bytes without / \\ : * ? " < > | that does not start with a dot'))]
 
 
-Text = Annotated[str, Field(min_length=1, description="a string")]
+Text = Annotated[str, Field(pattern=r"^[^\x00]+$", description="a string")]  # often a path
 FileName = file_name(100)
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
 Count, Index, Length, Seed = count(), count(0), count(8, 512), count(0, 2 ** 63 - 1)  # PyTorch takes 64 bits

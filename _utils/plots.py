@@ -3,14 +3,14 @@ import json
 import re
 import unicodedata
 import warnings
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import FontProperties, fontManager, get_font
 from scipy.special import entr
 from sklearn.metrics import ConfusionMatrixDisplay
 
@@ -25,6 +25,7 @@ FONTS = [
     "monospace",
     *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)}),
 ]
+LABEL_FONTS = ["sans-serif", *FONTS[1:]]
 
 
 def tokens_in_color(examples, columns=110):
@@ -229,20 +230,41 @@ def plot_finetuning_losses(runs_by_name):
 
 
 def plot_confusion(matrix, labels):
-    """A confusion matrix: rows with each label (lines) by prediction (columns)."""
+    """A confusion matrix: rows with each label (lines) by prediction (columns).
+
+    Labels are numbers from 0 if no font has their characters.
+    """
     size = 2.5 + .5 * len(labels)
     figure, axis = new_axis(None, None, size, size)
-    ConfusionMatrixDisplay(np.array(matrix), display_labels=labels).plot(
+    are_drawn = _characters() >= {*"".join(labels)} - {"\n"}
+    names = [*map(_plain, labels)] if are_drawn else range(len(labels))
+    ConfusionMatrixDisplay(np.array(matrix), display_labels=names).plot(
         ax=axis, cmap="Blues", colorbar=False, xticks_rotation="vertical"
     )
+    for text in (*axis.get_xticklabels(), *axis.get_yticklabels()):
+        text.set_family(LABEL_FONTS)
+    if not are_drawn:
+        axis.set_xlabel("predicted label (by number:\nno font has the characters)")
     return figure
+
+
+@cache
+def _characters():
+    """The characters that LABEL_FONTS have."""
+    paths = [fontManager.findfont(FontProperties([family])) for family in LABEL_FONTS]
+    return {chr(code) for path in paths for code in get_font(path).get_charmap()}
+
+
+def _plain(text):
+    """A text with $ as such: two of them would enclose a formula."""
+    return text.replace("$", r"\$")
 
 
 def _grid(titles, xlabel, n_columns=5, width=2, height=1.6):
     """(figure, an axis for each title) in rows of at most n_columns; width and height of each in inches."""
     n_rows, n_columns = -(-len(titles) // n_columns), min(len(titles), n_columns)
     figure = plt.figure(figsize=(max(5, width * n_columns + .4), height * n_rows + .6), layout="constrained")
-    axes = [figure.add_subplot(n_rows, n_columns, i, title=title) for i, title in enumerate(titles, 1)]
+    axes = [figure.add_subplot(n_rows, n_columns, i, title=_plain(title)) for i, title in enumerate(titles, 1)]
     figure.supxlabel(xlabel, fontsize=9)
     return figure, axes
 
@@ -263,7 +285,7 @@ def plot_scores(scores_by_group, published=(), majority=()):
     table = pd.DataFrame(scores_by_group)  # of lists
     tasks = table.index
     figure, axis = new_axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
-    axis.set_xticks(range(len(tasks)), tasks)
+    axis.set_xticks(range(len(tasks)), map(_plain, tasks))
     for i, group in enumerate(table):
         # from the tick that all groups share
         scores, shift = table[group].explode(), .6 * ((i + .5) / len(table.columns) - .5)
@@ -273,7 +295,7 @@ def plot_scores(scores_by_group, published=(), majority=()):
             table[group].map(np.mean, na_action="ignore"),
             f"C{i}_",
             ms=20,
-            label=f"{group}, mean",
+            label=f"{_plain(group)}, mean",
         )
     google = published, "kx", 6, "ELECTRA-Small-OWT, Google"
     for marks, style, size, label in (google, (majority, "k_", 30, "majority baseline")):

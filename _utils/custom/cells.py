@@ -1,17 +1,16 @@
 """Cells of the tables of custom tasks: numbers, lists of words and labels."""
+import itertools
 import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
 
+from _utils.errors import UserError
 from _utils.tasks.tables import as_label, as_string
 
 # White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
 _SPACES = re.compile(r"[ \t\r\n]+")
-# Numbers with a decimal comma, or with separators of thousands
-_LOCAL_NUMBER = re.compile(r"[+-]?(\d*,\d+|\d{1,3}([.,' \u00a0\u2009\u202f]\d{3})+([.,]\d+)?)")
-_POINT_BEFORE_THREE_DIGITS = re.compile(r"[+-]?\d{1,3}\.\d{3}")  # 1.250: a thousand or a fraction
-_DECIMAL_POINT = re.compile(r"[+-]?(0?\.\d+|\d+\.(\d{1,2}|\d{4,}))")
 _WHOLE = re.compile(r"[+-]?\d+(\.0)?")
 
 
@@ -30,16 +29,17 @@ def numbers_in(labels):
     return pd.to_numeric(pd.Series(labels), errors="coerce")
 
 
-def are_local_numbers(labels):
-    """Whether each label, a Series of cells, may be a number with a decimal comma or with separators of thousands.
-
-    A point before three digits is a decimal one if the cell is a number, or if another label has a decimal point.
+def joint_of(names):
+    """The character that joins parts of which most are in other names, too, as the comma in "art, law" beside "law";
+    None if there is none.
     """
-    strings = labels.map(as_label)
-    matches = lambda pattern: strings.str.fullmatch(pattern).astype(bool)  # also if there are none
-    is_number = labels.map(lambda cell: not isinstance(cell, str)).astype(bool)
-    is_decimal = matches(_POINT_BEFORE_THREE_DIGITS) & (is_number | matches(_DECIMAL_POINT).any())
-    return matches(_LOCAL_NUMBER) & ~is_decimal
+    for joint in ",;#/":
+        parts = [{*map(str.strip, name.split(joint))} for name in names]
+        n_names = Counter(itertools.chain.from_iterable(parts))
+        are_known = [n_names[part] > 1 for of_name in parts if len(of_name) > 1 for part in of_name]
+        if 2 * sum(are_known) > len(are_known):
+            return joint
+    return None
 
 
 def split_words(text):
@@ -70,6 +70,19 @@ def labels_in(table, column):
     """The labels of the good rows of a Table that have one: strings, numbers, or lists of labels."""
     cells = table.rows[column].drop(list(table.problems))
     return cells[cells.map(as_label) != ""]
+
+
+def refuse(source, cells, is_reason, what, advice):
+    """UserError if there are reasons to.
+
+    source: of the cells, a Series by place.   is_reason: whether each cell is one.   what: they and what is true of
+    them.
+    """
+    is_reason = is_reason.astype(bool)
+    if is_reason.any():
+        place = is_reason.idxmax()
+        raise UserError(f"{source}: {is_reason.sum():,} of {len(cells):,} {what}, such as {cells[place]!r:.60} in "
+                        f"{place}. {advice}")
 
 
 def is_nested(cell):

@@ -4,7 +4,6 @@ from typing import ClassVar
 
 import datasets
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -21,7 +20,6 @@ from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
 _PAIR = Task("pair", "pair", ("text", "choice"))
-_MEANING = {0: "positions from 0", 1: "positions from 1", "A": "letters", "a": "letters"}
 
 
 class ChoiceLoading(ClassLoading):
@@ -37,30 +35,18 @@ class ChoiceLoading(ClassLoading):
         return [*texts, *choices], label
 
     def fields(self, labels):
-        """The labels are the positions of the choices from 0 or 1, or letters. UserError if that is ambiguous."""
-        spellings = _spellings(len(self.definition["choices"]))
-        first = self.definition["first_choice"]
-        if first is None:
-            known = pd.concat([of_split for split, of_split in labels.items() if split != "test"])
-            first = self.first_choice(known.map(without_fraction), spellings)
-        return {"labels": spellings[first]}
+        """The labels are the positions of the choices from 0 or 1, or letters.
 
-    def first_choice(self, labels, spellings):
-        """The label of the first choice, by which most labels, a Series, are choices.
-
-        UserError if it is not the only one, unless all of them mean the same.
+        UserError if 'first_choice' is missing and no label is 0: then the positions may be from 1.
         """
-        found = {first: labels.map({name: i for i, name in enumerate(names)}) for first, names in spellings.items()}
-        n_found = {first: positions.notna().sum() for first, positions in found.items()}
-        best = [first for first, n in n_found.items() if n == max(n_found.values())]
-        others = [first for first in best if not found[first].equals(found[best[0]])]
-        if others and n_found[best[0]]:
-            readings = [best[0], *others]
-            raise UserError(f"{self.definition['train']}: the labels {shortened(sorted(labels.unique()))} of "
-                            f"{len(self.definition['choices'])} choices may be "
-                            f"{' or '.join(map(_MEANING.get, readings))}. Set 'first_choice' of the task "
-                            f"{self.name!r} to {' or '.join(map(repr, readings))}.")
-        return best[0]
+        n, first = len(self.definition["choices"]), self.definition["first_choice"]
+        spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
+        found = {*labels["train"].map(without_fraction)}
+        if first is None and "0" not in found:
+            raise UserError(f"{self.definition['train']}: no label is 0, the position of the first of {n} choices, but "
+                            f"{shortened(sorted(found))}. Set 'first_choice' of the task {self.name!r} to the label of "
+                            "the first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
+        return {"labels": tuple(map(str, spellings[first or 0][:n]))}
 
     def text_names(self, columns):
         return tuple(f"text{i}" for i in range(1, len(columns) + 1))
@@ -135,12 +121,6 @@ class Choices(CustomTask):
     Reading: ClassVar[type] = ChoiceReading
     Head: ClassVar[type] = ChoiceHead
     Scores: ClassVar[type] = ChoiceScores
-
-
-def _spellings(n):
-    """{label of the first choice: labels of n choices}."""
-    positions = {first: tuple(map(str, range(first, first + n))) for first in (0, 1)}
-    return positions | {letters[0]: tuple(letters[:n]) for letters in (string.ascii_uppercase, string.ascii_lowercase)}
 
 
 class ChoiceRows(EncodedRows):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Predicate
-from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
+from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from _utils.config import MyConfig
@@ -64,6 +64,12 @@ _Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True, descrip
     "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 
 
+def _columns(description, **limits):
+    """A list of columns, or a single one, whose name may have commas."""
+    as_list = BeforeValidator(lambda value: [*value] if isinstance(value, list | tuple) else [value])
+    return Annotated[list[_Column], as_list, Field(min_length=1, description=description, **limits)]
+
+
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class QuestionOptions:
     """Settings of question answering. The defaults are Google's (F63).
@@ -103,7 +109,7 @@ _OF_WORDS = *_OF_TEXTS, "class_weights", "scheme"
 KEYS_OF_KINDS = {
     "classification": (*_OF_TEXTS, "class_weights", "positive"),
     "regression": _OF_TEXTS,
-    "tagging": _OF_WORDS,
+    "tagging": (*_OF_WORDS, "sentence"),
     "spans": _OF_WORDS,
     "multilabel": (*_OF_TEXTS, "class_weights", "separator", "threshold"),
     "choices": (*_OF_TEXTS, "choices", "first_choice"),
@@ -116,10 +122,11 @@ _KEYS = {
     "train": _File,
     "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _FileOrSplit,
     "test": _FileOrSplit,
-    "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)],
-    "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
+    "text": _columns("the name of a column, or a list of two", max_length=2),
+    "label": _columns("the name of a column, or a list of columns with 1 or 0, one for each label"),
     "separator": Text,
     "groups": _Column,
+    "sentence": _Column,
     "kind": Literal[tuple(KEYS_OF_KINDS)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
     "positive": Text,
@@ -127,7 +134,7 @@ _KEYS = {
     "scheme": Literal["iob2", "bioes"],
     "threshold": number("a number between 0 and 1", gt=0, lt=1) | Literal["best"],
     "questions": _Questions,
-    "choices": list_of(_Column, "the list of the columns of the choices"),
+    "choices": _columns("the list of the columns of the choices"),
     "first_choice": Literal[0, 1, "A", "a"],
 }
 # None is the same as leaving a key out, and no value to advise. Only the training file is required.
@@ -167,11 +174,13 @@ def is_conll(path):
 
 
 def _check_extensions(task):
-    """UserError for a file of CoNLL columns for a kind without them, or beside another file."""
+    """UserError for a file of CoNLL columns for a kind or key without them, or beside another file."""
     files = [path for path in (task.train, task.dev, task.test) if isinstance(path, str)]
     words, others = list(filter(is_conll, files)), [repr(path) for path in files if not is_conll(path)]
     if task.kind not in (None, "tagging"):
         others = [f"the kind {task.kind!r}"]
+    if task.sentence is not None:
+        others = [f"sentence={task.sentence!r}"]
     if words and others and task.kind != "questions":
         raise UserError(f"The file {words[0]!r} of the task {task.name!r} does not fit {others[0]}. {TEXTS_ADVICE}")
 

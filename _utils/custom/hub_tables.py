@@ -1,5 +1,6 @@
 """Tables of custom tasks on the Hugging Face hub."""
 import contextlib
+import re
 
 import datasets
 
@@ -20,14 +21,15 @@ def with_hub_splits(definition):
     """A definition whose 'dev' and 'test' are full names, if 'train' is on the hub.
 
     Without 'dev' and 'groups', the split "validation" (or "dev") is used if there is one; without 'test', "test",
-    unless all its labels are -1, as where they are not public.
+    unless all its labels are -1, as where they are not public. The training split is neither.
     """
     train = hub_table(definition["train"])
     if train is None:
         return definition
     with _loading(definition["train"], train):
         builder = open_builder(train.path, train.config)
-        splits = [*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))]
+        splits = {*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))}
+    splits -= {*re.findall(r"\w+", train.split)}
     known = {"dev": next((split for split in _DEV_SPLITS if split in splits and not definition["groups"]), None),
              "test": "test" if "test" in splits else None}
     given = {key: definition[key] for key in known if definition[key] is not None}

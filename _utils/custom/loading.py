@@ -8,13 +8,13 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from _utils.custom.cells import are_whole, labels_in, numbers_in, without_fraction
-from _utils.custom.definition import is_conll
-from _utils.custom.splits import label_counts, shared_texts, split_rows
+from _utils.custom.cells import are_whole, joint_of, labels_in, numbers_in, refuse, without_fraction
+from _utils.custom.definition import SEPARATOR, is_conll
+from _utils.custom.splits import contradictions, label_counts, shared_texts, split_rows
 from _utils.custom.table_files import read_table
 from _utils.errors import UserError
 from _utils.tasks.parts import Column
-from _utils.tasks.tables import TaskData, as_label, check_columns, shortened, to_dataset
+from _utils.tasks.tables import TaskData, as_label, check_columns, nearest, shortened, to_dataset
 
 _GROUP = Column(lambda cells: cells.map(as_label).replace("", np.nan), "a group", datasets.Value("string"))
 
@@ -24,10 +24,11 @@ class Loading:
 
     kind: the CustomTask class.   definition: from `complete_custom_task`.   notices: messages, which the steps append.
     has_label_columns: whether each label may have a column of 1 or 0.   empty_is_label: whether an empty list is a
-    label.
+    label.   label_key: function of a label of a Dataset, to compare labels.
     """
     has_label_columns = False
     empty_is_label = False
+    label_key = staticmethod(str)
     read_file = staticmethod(read_table)
 
     def __init__(self, kind, definition):
@@ -46,6 +47,7 @@ class Loading:
                             f"{self.kind.kind!r} has one. Set it to one column, or 'kind' to 'multilabel'.")
         check_lists(tables["train"], columns)
         tables, unlabelled = dict(tables), None
+        self.notices += [notice for table in tables.values() for notice in table.notices]
         if "test" in tables and not self.has_labels(tables, columns):
             unlabelled = tables.pop("test")
         label, labels = self.labels(tables, texts, columns)
@@ -91,14 +93,19 @@ class Loading:
         """Whether the test file has labels. Empty ones are none, and neither is -1, as on the hub, unless the training
         file has it.
         """
-        if not {*columns} <= {*tables["test"].rows}:
+        test = tables["test"]
+        if missing := [column for column in columns if column not in test.rows]:
+            near = nearest(missing[0], test.rows)
+            if near and near not in tables["train"].rows:
+                self.notices.append(f"{test.source} has no column {missing[0]!r}, so it is not scored. Rename the "
+                                    f"column {near!r} if it has the labels")
             return False
         trained, found = (_labels_of(tables[split], columns) for split in ("train", "test"))
         found -= {""} if self.empty_is_label else {"", "[]"}
         missing = {"-1", "-1.0"}
         if found and found <= missing:
             are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
-            self.notices.append(f"all labels of {tables['test'].source} are -1, {are_known}")
+            self.notices.append(f"all labels of {test.source} are -1, {are_known}")
         return not found <= missing - trained
 
     def labels(self, tables, texts, columns):
@@ -136,16 +143,14 @@ class Loading:
         return tuple(names)
 
     def class_fields(self, labels):
-        """{"labels", "positive"} of a task whose classes are the labels of a Series. UserError for another 'positive',
-        or one without the metric that it selects the label of.
+        """{"labels", "positive"} of a task whose classes are the labels of a Series. UserError for another 'positive'.
         """
         names, positive = self.class_names(labels), self.definition["positive"]
         if positive not in (None, *names):
             raise UserError(f"positive={positive!r} of the task {self.name!r} is not one of its labels "
                             f"{shortened(names)}.")
         if positive and "f1" not in (self.definition["metrics"] or ()):
-            raise UserError(f"positive={positive!r} of the task {self.name!r} has no effect without the metric f1. Add "
-                            "'f1' to 'metrics', or leave 'positive' out.")
+            self.notices.append("no effect without f1 in 'metrics': positive")
         return {"labels": names, "positive": positive}
 
     def metrics(self, labels):
@@ -223,7 +228,7 @@ class Loading:
 
     def label_notices(self, task, labelled):
         """Messages about the labels of {split: Dataset}."""
-        return label_counts(labelled, task.labels)
+        return [*label_counts(labelled, task.labels), *contradictions(labelled, task, self.label_key)]
 
 
 def labels_by_split(tables, column):
@@ -237,13 +242,21 @@ def _labels_of(table, columns):
     return {as_label(item) for cell in cells for item in (cell or [cell] if isinstance(cell, list) else [cell])}
 
 
+def check_separator(table, column, definition):
+    """UserError for labels that are joined by another character than the default separator, if none is set."""
+    labels = labels_in(table, column)
+    labels = labels[labels.map(lambda cell: isinstance(cell, str))]
+    joint = joint_of({name for label in labels for name in label.split(SEPARATOR)})
+    if joint and definition["separator"] is None:
+        refuse(table.source, labels, labels.str.contains(joint, regex=False), f"labels contain {joint!r}",
+               f"Set 'separator' to {joint!r} and 'kind' to 'multilabel' if it separates several labels of a text, "
+               f"else 'separator' to {SEPARATOR!r}.")
+
+
 def check_lists(table, columns):
     """UserError for lists of numbers with a fraction, which are neither labels nor tags."""
     has_fraction = lambda cell: isinstance(cell, list) and any(isinstance(item, float) and item % 1 for item in cell)
     for name, cells in table.rows[columns].items():
         are_numbers = cells.map(has_fraction)
-        if are_numbers.mean() > .5:
-            place = are_numbers.idxmax()
-            raise UserError(f"{table.source}: the column {name!r} has lists of numbers, such as {cells[place]!r:.60} "
-                            f"in {place}. A task predicts one number for each text: write a column for each, and make "
-                            "a task of each.")
+        refuse(table.source, cells, are_numbers & (are_numbers.mean() > .5), f"cells of {name!r} are lists of numbers",
+               "A task predicts one number for each text: write a column for each, and make a task of each.")

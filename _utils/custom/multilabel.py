@@ -10,16 +10,16 @@ import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
-from _utils.custom.cells import ids_of_lists
+from _utils.custom.cells import ids_of_lists, refuse
 from _utils.custom.definition import SEPARATOR
-from _utils.custom.loading import Loading, labels_by_split
+from _utils.custom.loading import Loading, check_separator, labels_by_split
 from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
 from _utils.errors import UserError
 from _utils.tasks.parts import Column, Files, Predictions
 from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
-_MARKS = {"true": 1, "false": 0, "": 0}  # whether a label applies, in a column of its own, beside 1 and 0
+_MARKS = {"1": True, "true": True, "0": False, "false": False}  # whether a label applies, in a column of its own
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
@@ -27,9 +27,12 @@ class MultiLabelLoading(Loading):
     """The labels of each row: a list, a string with separators, or columns of 1 and 0."""
     has_label_columns = True
     empty_is_label = True
+    label_key = frozenset
 
     def labels(self, tables, texts, columns):
         """As `Loading.labels`; the labels of each row become a list, in one more column."""
+        if len(columns) == 1:
+            check_separator(tables["train"], columns[0], self.definition)
         separator = self.definition["separator"] or SEPARATOR
         tables |= {split: _with_lists(table, columns, separator) for split, table in tables.items()}
         return _LISTS, labels_by_split(tables, _LISTS)
@@ -197,18 +200,16 @@ def _with_lists(table, columns, separator):
     """
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
-        repeated = lists[lists.map(lambda labels: len(set(labels)) < len(labels))]
-        if len(repeated):
-            raise UserError(f"{table.source}, {repeated.index[0]}: the labels {shortened(repeated.iloc[0])} repeat "
-                            "one. If they are 1 and 0 for each label, write the names of the labels instead, or a "
-                            "column for each label.")
+        has_repeated = lists.map(lambda labels: len(set(labels)) < len(labels))
+        refuse(table.source, lists, has_repeated, "texts have a label twice",
+               "If these are 1 and 0 for each label, write the names of the labels, or a column for each label.")
     else:
-        marks = table.rows[columns].map(_mark)
+        marks = table.rows[columns].map(lambda cell: _MARKS.get(as_label(cell).lower()))
         unknown = marks.index[marks.isna().any(axis=1)]
         if len(unknown):
             raise UserError(f"{table.source}, {unknown[0]}: with several columns of labels, each cell is 1 or 0, or "
                             f"True or False, but these are {', '.join(map(repr, table.rows.loc[unknown[0], columns]))} "
-                            f"({malformed(unknown, len(marks))}).")
+                            f"({marks.isna().sum().sum():,} other cells; {malformed(unknown, len(marks))}).")
         lists = marks.apply(lambda row: [column for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
@@ -218,10 +219,3 @@ def _labels_in_cell(separator, cell):
     if isinstance(cell, list):
         return [*filter(None, map(as_label, cell))]
     return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
-
-
-def _mark(cell):
-    """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
-    text = as_label(cell).lower()
-    number = _MARKS.get(text, pd.to_numeric(text, errors="coerce"))
-    return number if number in (0, 1) else None

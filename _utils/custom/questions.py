@@ -13,7 +13,7 @@ from _utils.custom.loading import Loading
 from _utils.custom.question_files import check_evaluated, read_questions, without_unusable
 from _utils.custom.question_head import QuestionLoss, QuestionPredictor
 from _utils.custom.question_rows import QuestionRows
-from _utils.custom.splits import split_rows
+from _utils.custom.splits import shared_texts, split_rows
 from _utils.custom.task import CustomTask
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
@@ -41,7 +41,9 @@ class QuestionLoading(Loading):
         skipped += check_evaluated(splits, options, definition)
         described = f"questions, has_unanswerable={options.has_unanswerable}; metrics {', '.join(task.metrics)}"
         is_labelled = "test" in splits and any(splits["test"]["label"])
-        return TaskData(task, splits, {}, [described, *skipped], task if is_labelled else None)
+        labelled = {split: rows for split, rows in splits.items() if split != "test" or is_labelled}
+        notices = [described, *self.notices, *skipped, *shared_texts(labelled, task)]
+        return TaskData(task, splits, {}, notices, task if is_labelled else None)
 
 
 class QuestionReading(Reading):

@@ -64,6 +64,12 @@ def _as_dictionary(item):
 _ITEMS = TypeAdapter(list[Annotated[_Item, BeforeValidator(_as_dictionary)]])
 
 
+def code_units(texts):
+    """A remark about characters that are two code units in UTF-16, if a text has some."""
+    has_some = any(max(text, default="") > "\uffff" for text in texts)
+    return "; an emoji is one character here, and two in programs that count in UTF-16" if has_some else ""
+
+
 def tags_of_spans(text, spans):
     """The tags of the words of a text in the scheme IOB2, O outside of the spans.
 
@@ -75,7 +81,8 @@ def tags_of_spans(text, spans):
     tags = ["O"] * len(words)
     for span in sorted(spans, key=lambda span: span.start - span.end):
         if not 0 <= span.start < span.end <= len(text):
-            raise ValueError(f"{[*span]}, which is not a part of the text, which has {len(text)} characters")
+            raise ValueError(f"{[*span]}, which is not a part of the text, which has {len(text)} characters"
+                             f"{code_units([text])}")
         covered = [i for i, (_, start, end) in enumerate(words) if start < span.end and span.start < end]
         if {tags[i] for i in covered} == {"O"}:
             tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
@@ -124,9 +131,11 @@ class SpanLoading(TagLoading):
         for split, table in tables.items():
             tables[split], changed = with_tags(table, *texts, *columns)
             if changed:
+                remark = code_units(table.rows.loc[changed, texts[0]])
                 self.notices.append(f"warning: {table.source}: {len(changed):,} texts, the first in {changed[0]}, have "
                                     "spans that begin or end inside a word, which counts as a whole (the end is after "
-                                    "the last character), or that share a word with a longer span and are left out")
+                                    "the last character), or that share a word with a longer span and are left out"
+                                    f"{remark}")
         return super().labels(tables, texts, columns)
 
     def mismatches(self, table, text, label):

@@ -1,4 +1,6 @@
 """The dev set of a custom task, and what its sets contain."""
+import re
+
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
@@ -6,6 +8,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from _utils.errors import as_user_error
 from _utils.tasks.tables import shortened
 
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 
 
@@ -37,12 +40,35 @@ def _split_groups(classes, groups, share):
 
 
 def shared_texts(splits, task):
-    """A warning for each set with labels whose texts are also in the training set."""
-    texts = {split: list(map(str, zip(*(rows[name][:] for name in task.texts)))) for split, rows in splits.items()}
+    """A warning for each set with labels whose texts are also in the training set. Case and blanks do not count."""
+    texts = {split: list(map(str.casefold, texts_of(rows, task))) for split, rows in splits.items()}
     trained = set(texts.pop("train"))
     n_shared = {split: sum(map(trained.__contains__, of_split)) for split, of_split in texts.items()}
-    return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set, which makes its "
-            "scores too high" for split, n in n_shared.items() if n]
+    return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set (except for case "
+            "and blanks), so its scores are not those of new texts" for split, n in n_shared.items() if n]
+
+
+def texts_of(rows, task):
+    """The texts of each row of a Dataset as a string of tokens."""
+    columns = [map(_tokens, rows[name][:]) for name in task.texts]
+    return list(map(" [SEP] ".join, zip(*columns)))
+
+
+def _tokens(text):
+    """A text, or a list of words, as a string of tokens."""
+    return " ".join(_TOKEN.findall(text if isinstance(text, str) else " ".join(text)))
+
+
+def contradictions(splits, task, as_key):
+    """[A warning about texts with different labels], or []. splits: {name: Dataset}.   as_key: of a label."""
+    texts = [text for rows in splits.values() for text in texts_of(rows, task)]
+    labels = [as_key(label) for rows in splits.values() for label in rows["label"][:]]
+    n_labels = pd.Series(labels, dtype=object).groupby(texts).nunique()
+    contradictory = n_labels[n_labels > 1]
+    if contradictory.empty:
+        return []
+    return [f"warning: {len(contradictory):,} texts have different labels in several rows, such as "
+            f"{contradictory.index[0]!r:.60}"]
 
 
 def label_counts(splits, names):

@@ -17,18 +17,20 @@ import datasets
 import pandas as pd
 import pyarrow.parquet
 
-from _utils.custom.cells import split_words
+from _utils.custom.cells import refuse, split_words
 from _utils.custom.definition import FORMATS, TEXTS_ADVICE, hub_table
 from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
 from _utils.files import read_json_lines, read_text
-from _utils.tasks.tables import Table, malformed, table_of_cells
+from _utils.tasks.tables import Table, check_columns, malformed, table_of_cells
 
+# Lists without a comma between two strings, as NumPy prints them: Python would read one string.
+_WITHOUT_COMMA = re.compile(r"""['"]\s+['"]""")
+_LIST = re.compile(r"""\s*\[\s*['"\d.+-].*\]\s*""", re.DOTALL)  # probably: a text may begin with a bracket, too
+_QUOTED = re.compile(r'"([^"]*"")+[^"]*"')  # a quoted cell with quotes in it
+_HEADER = re.compile(r'\s*("[^"]*"|[^"\r\n])*')
 _JSON_ADVICE = ("The file needs one JSON object per line. If it has questions in the format of SQuAD, set 'kind': "
                 "'questions'.")
-# A list of strings or numbers as NumPy prints it: without commas.
-_NUMPY_ITEM = r"""(?:'[^']*'|"[^"]*"|[-+.\w]+)"""
-_NUMPY_LIST = re.compile(rf"\[\s*{_NUMPY_ITEM}(\s+{_NUMPY_ITEM})+\s*\]")
 
 
 def read_table(path):
@@ -47,27 +49,27 @@ def read_table(path):
 def _as_lists(column, problems):
     """A column of lists that are written as strings, such as "['art', 'news']", as lists; any other as it is.
 
-    Adds a column to `problems`, as in Table, in which most strings, but not all, are lists.
+    Adds a column to `problems`, as in Table, in which most strings seem to be lists, but not all are.
     """
     written = column[column.map(lambda cell: isinstance(cell, str) and cell != "")]
     lists = written.map(list_in)
-    if not lists.notna().mean() > .5:
+    may_be = lists.notna() | written.map(_LIST.fullmatch).notna()
+    if not may_be.mean() > .5:
         return column
     others = written[lists.isna()]
     if len(others):
-        problems[column.name] = (f"{others.index[0]}: the column {column.name!r} has lists such as "
-                                 f"{lists.dropna().iloc[0]}, but here {others.iloc[0]!r:.60} "
-                                 f"({malformed(others.index, len(written))}). Write lists in all of its rows.")
+        problems[column.name] = (f"{others.index[0]}: the column {column.name!r} has lists, but here "
+                                 f"{others.iloc[0]!r:.60} ({malformed(others.index, len(written))}). Write lists such "
+                                 "as ['art', 'news'], with commas, in all of its rows.")
         return column
     return lists.reindex(column.index).where(column.index.isin(lists.index), column)
 
 
 def list_in(text):
-    """The list that a string spells as JSON, Python or NumPy do; None for any other string."""
+    """The list that a string spells as JSON or Python do; None for any other string."""
     text = text.strip()
-    if _NUMPY_LIST.fullmatch(text):
-        text = f"[{', '.join(re.findall(_NUMPY_ITEM, text))}]"
-    for parse in (json.loads, ast.literal_eval) if text[:1] == "[" else ():
+    is_list = text[:1] == "[" and not _WITHOUT_COMMA.search(text)
+    for parse in (json.loads, ast.literal_eval) if is_list else ():
         with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             value = parse(text)
             return value if isinstance(value, list) else None  # not "[1], [2]", a tuple
@@ -80,16 +82,28 @@ def _text_of(path):
 
 def _read_csv(path):
     text = _text_of(path)
-    header = text.lstrip().partition("\n")[0]
-    return _read_cells(path, text, strict=True, delimiter=max(",;\t|", key=header.count))
+    header = re.sub('"[^"]*"', "", _HEADER.match(text)[0])
+    delimiter = max(",;\t|", key=header.count)
+    return _read_cells(path, text, strict=True, delimiter=delimiter, skipinitialspace=f"{delimiter} " in header)
 
 
 def _read_tsv(path):
-    return _read_cells(path, _text_of(path), delimiter="\t", quoting=csv.QUOTE_NONE)
+    table = _read_cells(path, _text_of(path), delimiter="\t", quoting=csv.QUOTE_NONE)
+    quoted = [(place, cell) for place, *cells in table.rows.itertuples(name=None)
+              for cell in filter(_QUOTED.fullmatch, cells)]
+    if not quoted:
+        return table
+    place, cell = quoted[0]
+    return table._replace(notices=(
+        f"warning: {path}: {len(quoted):,} cells look quoted, such as {cell:.60} in {place}, but quotes are part of "
+        "the cells of a .tsv file. If a program such as pandas added them, rename the file to .csv",))
 
 
 def _read_cells(path, text, **dialect):
-    """Table of cells with a header. As for pandas, an empty line or one of spaces is not a row."""
+    """Table of cells with a header. As for pandas, an empty line or one of spaces is not a row.
+
+    Blanks at the ends of the names of columns do not count, and a row that repeats the header is malformed.
+    """
     csv.field_size_limit(2 ** 31 - 1)  # a cell may be a book; the default is 131,072 characters
     reader = csv.reader(io.StringIO(text, newline=""), **dialect)
     is_row = lambda cells: cells == [""] or ",".join(cells).strip(" \t")
@@ -98,7 +112,11 @@ def _read_cells(path, text, **dialect):
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes "
                         "or commas.") from None
-    return table_of_cells(path, pd.DataFrame(rows.values(), rows))
+    [(_, header), *rows] = rows.items() or [("", [])]
+    rows = dict(rows)
+    table = table_of_cells(path, pd.DataFrame(rows.values(), rows), [*map(str.strip, header)])
+    repeated = [place for place, cells in rows.items() if cells == header and len(cells) > 1]
+    return table._replace(problems=table.problems | dict.fromkeys(repeated, "the header is repeated"))
 
 
 def _read_json_lines(path):
@@ -147,14 +165,38 @@ def _read_conll(path):
     _check_words(path, lines[cells.index], cells)
     n_columns = int(max(cells.str.len().mode(), default=0))
     words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), [*map(str, range(n_columns))])
+    return _sentences(words, sentence[cells.index], dict.fromkeys(words.rows, list),
+                      "an empty line must end each sentence, and a comment begins with # and stands before a sentence. "
+                      f"{TEXTS_ADVICE}")
+
+
+def by_sentence(table, definition):
+    """The Table of a file with a word in each row as one of sentences, whose cells are lists.
+
+    Successive rows with the same cell in the column 'sentence', or with an empty one, are a sentence.
+    """
+    column, groups = definition["sentence"], definition["groups"]
+    check_columns(table, [column], f"Set 'sentence' of the task {definition['name']!r} to the column with the numbers "
+                                   "of the sentences.")
+    numbers = table.rows[column].replace("", None).ffill()
+    columns = {name: "first" if name == groups else list for name in table.rows if name != column}
+    return _sentences(table, (numbers != numbers.shift()).cumsum(), columns,
+                      f"and {column!r} is the number of its sentence.")
+
+
+def _sentences(words, sentence, columns, advice):
+    """The Table of sentences. words: a Table.   sentence: Series of the number of the sentence of each word.
+
+    columns: {column of the words: how its cells are joined}.
+    UserError, which ends with `advice`, for malformed words.
+    """
     if words.problems:
         place, problem = next(iter(words.problems.items()))
-        raise UserError(f"{path}, {place}: {problem} ({malformed([*words.problems], len(cells))}). Every word needs "
-                        "the same columns, an empty line must end each sentence, and a comment begins with # and "
-                        f"stands before a sentence. {TEXTS_ADVICE}")
-    rows = words.rows.reset_index(names="place").groupby(sentence[cells.index].to_numpy()).agg(list)
-    rows.index = rows.pop("place").str[0]
-    return Table(path, rows, {})
+        raise UserError(f"{words.source}, {place}: {problem} ({malformed([*words.problems], len(words.rows))}). Every "
+                        f"word needs the same columns, {advice}")
+    sentence = sentence.to_numpy()
+    places = words.rows.index.to_series().groupby(sentence).first()
+    return words._replace(rows=words.rows.groupby(sentence).agg(columns).set_axis(places))
 
 
 def _check_words(path, lines, cells):
@@ -163,14 +205,11 @@ def _check_words(path, lines, cells):
     cells: of each line, its columns. Single words may have spaces, as in Vietnamese.
     """
     has_spaces = lambda i: cells.map(lambda row: len(row) > i and len(split_words(row[i])) > 1)
-    signs = {"begins with __label__, as in files of fastText": lines.str.startswith("__label__"),
-             "is JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
-             **{f"has several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
+    signs = {"begin with __label__, as in files of fastText": lines.str.startswith("__label__"),
+             "are JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
+             **{f"have several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
     for sign, has_sign in signs.items():
-        if has_sign.mean() >= .5:
-            place = has_sign.idxmax()
-            raise UserError(f"{path}, {place}: {lines[place]!r:.60} {sign} ({has_sign.sum():,} of {len(lines):,} lines "
-                            f"do). {TEXTS_ADVICE}")
+        refuse(path, lines, has_sign & (has_sign.mean() >= .5), f"lines {sign}", TEXTS_ADVICE)
 
 
 def _are_comments(lines, cells, sentence):

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from transformers import AutoModelForTokenClassification
 
-from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in
+from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in, refuse
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.loading import Loading
+from _utils.custom.table_files import by_sentence
 from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
 from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
@@ -25,7 +26,12 @@ from _utils.text.exported_tokenizer import exported_tokenizer_of_words
 
 
 class TagLoading(Loading):
-    """Lists of words and of their tags, or CoNLL columns."""
+    """Lists of words and of their tags, CoNLL columns, or tables with a word in each row."""
+
+    def load(self, tables):
+        if self.definition["sentence"]:
+            tables = {split: by_sentence(table, self.definition) for split, table in tables.items()}
+        return super().load(tables)
 
     def columns(self, tables):
         texts, label = super().columns(tables)
@@ -49,16 +55,22 @@ class TagLoading(Loading):
             self.notices += scheme_notices(tags["train"])
         for split, table in tables.items():
             tables[split] = table._replace(problems=self.mismatches(table, *texts, label) | table.problems)
+        self.check_words(tables["train"], label)
         return label, {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+
+    def check_words(self, table, label):
+        """UserError if each text has one word."""
+        n_words = labels_in(table, label).map(items).dropna().map(len)
+        if len(n_words) > 1 and n_words.max() == 1:
+            raise UserError(f"{table.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
+                            f"sentence, set 'sentence' of the task {self.name!r} to the column with the number of the "
+                            f"sentence. {TEXTS_ADVICE}")
 
     def check_labels(self, table, label):
         """UserError for labels that are character spans."""
         labels = labels_in(table, label)
-        are_spans = labels.map(is_nested).astype(bool)
-        if are_spans.any():
-            place = are_spans.idxmax()
-            raise UserError(f"{table.source}: the label {labels[place]!r:.60} in {place} is not a list of tags. If the "
-                            f"labels are character spans, set 'kind': 'spans' of the task {self.name!r}.")
+        refuse(table.source, labels, labels.map(is_nested), "labels are not lists of tags",
+               f"If they are character spans, set 'kind': 'spans' of the task {self.name!r}.")
 
     def mismatches(self, table, text, label):
         """{place: message} of rows whose numbers of words and tags differ."""
@@ -237,11 +249,10 @@ def write_words(path, sentences, tags):
 
 
 def _check_sentences(table, text, definition):
-    """UserError for CoNLL columns of one sentence, or of sentences of one word, or whose first column numbers words."""
-    words, n = table.rows[text].explode(), len(table.rows)
-    if n in (1, len(words)):
-        raise UserError(f"{table.source} has {n:,} sentences and {len(words):,} words, so its lines are not words. "
-                        f"{TEXTS_ADVICE}")
+    """UserError for CoNLL columns of one sentence, or whose first column numbers words."""
+    words = table.rows[text].explode()
+    if len(table.rows) == 1:
+        raise UserError(f"{table.source} has {len(words):,} words in one sentence. {TEXTS_ADVICE}")
     if definition["text"] is None and words.str.fullmatch(r"\d+([-.]\d+)?").mean() > .9:
         raise UserError(f"{table.source}: the first column has numbers, such as {words.iloc[0]}, instead of words. Set "
                         f"'text' of the task {definition['name']!r} to the column of the words, such as 1, and 'label' "

@@ -73,17 +73,21 @@ class ClassHead(Head):
         return torch.tensor(self.task.class_weights) if self.task.class_weights else None
 
 
+def macro_f1(targets, decisions):
+    """The mean F1 of the labels that the targets have: ids (N,), or (N, C) with 1 for each of several labels.
+
+    By default scikit-learn also counts labels that are only predicted, with 0, which would decide on the best run.
+    """
+    labels = np.flatnonzero(targets.any(0)) if targets.ndim == 2 else np.unique(targets)
+    return scikit.f1_score(targets, decisions, labels=labels, average="macro", zero_division=0) if len(labels) else 0.
+
+
 class ClassScores(Scores):
     """As for GLUE, with more metrics, the scores of each class, and the confusion matrix."""
-    functions = Scores.functions | {"macro_f1": partial(scikit.f1_score, average="macro", zero_division=0)}
+    functions = Scores.functions | {"macro_f1": macro_f1}
     default_metrics = ("accuracy", "macro_f1")
 
-    def score(self, outputs, labels):
-        decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)
-        return {name: float(self.metric(name, targets, decisions, labels)) for name in self.task.metrics}
-
     def metric(self, name, targets, decisions, labels):
-        """A metric of arrays. labels: of the Dataset."""
         positive = self.task.positive if name == "f1" else None
         options = {"pos_label": self.task.labels.index(positive)} if positive else {}
         return self.functions[name](targets, decisions, **options)

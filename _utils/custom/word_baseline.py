@@ -5,13 +5,11 @@ import warnings
 from functools import lru_cache
 
 import numpy as np
-import pandas as pd
 
 from _utils.custom.question_files import SCRIPTS_WITHOUT_SPACES
 from _utils.tasks.rows import training_rows
 
-# Larger tables are sampled, so that it takes at most about ten seconds of one core.
-MAX_ROWS, MAX_CHARACTERS, MAX_ROWS_TIMES_CLASSES = 20_000, 5_000_000, 200_000
+MAX_ROWS = 20_000  # of the training set
 _MAX_FEATURES, _MAX_WEIGHTS = 50_000, 500_000
 # A character of a script without spaces between words, or a word.
 _WORDS = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]|[^\\W{SCRIPTS_WITHOUT_SPACES}]+")
@@ -23,25 +21,14 @@ def word_scores(task, splits, settings, evaluated):
 
     splits: {name: Dataset}.   settings: of the run, whose rows limit the training rows.
     """
-    model = _fitted(task, splits["train"], settings.rows)
+    model = _fitted(task, splits["train"], min(settings.rows or MAX_ROWS, MAX_ROWS))
     return {split: _score(model, task, splits[split]) for split in evaluated if model}
-
-
-def sampled_rows(task, rows):
-    """Indexes of the training rows of which the baseline is made: a share of each class, drawn with a fixed seed."""
-    labels, n = pd.Series(rows["label"][:]), len(rows)
-    n_characters = n * np.mean([sum(map(len, texts)) for texts in _texts(task, rows[:1000])])
-    largest = min(MAX_ROWS, MAX_ROWS_TIMES_CLASSES / len(task.labels), n * MAX_CHARACTERS / max(1, n_characters))
-    order = np.random.default_rng(0).permutation(n)
-    rank, sizes = (labels[order].groupby(labels).transform(how).sort_index() for how in ("cumcount", "size"))
-    return np.flatnonzero(rank < min(1, largest / n) * sizes)
 
 
 @lru_cache(1)
 def _fitted(task, rows, limit):
     """The fitted pipeline of scikit-learn, or None."""
     rows = training_rows(rows, limit)
-    rows = rows.select(sampled_rows(task, rows))
     texts, labels = _texts(task, rows[:]), rows["label"][:]
     if len(set(labels)) < 2 or not any(map(_features, texts)):
         return None

@@ -114,7 +114,8 @@ FINETUNE_KEYS = {
         "score).")),
     "task_overrides": Key(_Overrides, {}, (
         "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
-        "1000}}. rows: use only the first training rows."), heading="Method"),
+        "1000}}. rows: use a sample of the training rows, with the shares of the labels, the same in all runs."),
+        heading="Method"),
     "recipe": Key(Literal["google", None], None, (
         "'google': the training step of Google's code: the loss is summed over the batch, scores of STS-B are divided "
         "by 5, gradients are clipped by the norm of the looked-up rows, warmup is not rounded, and pairs are swapped "

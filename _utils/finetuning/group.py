@@ -18,6 +18,7 @@ from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.preparation import (
     RunProcesses,
     advice_about_length,
+    case_warnings,
     check_first_token,
     check_settings,
     chosen_runs,
@@ -133,7 +134,8 @@ class Group:
             self.pretrained.discriminator()  # UserError for another network
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
-              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), sep="\n")
+              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), *case_warnings(self.pretrained),
+              sep="\n")
 
     def choose_settings(self, hyperparameters):
         """Determine {task: settings}, MNLI first if others start from it.

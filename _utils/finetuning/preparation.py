@@ -59,6 +59,18 @@ def length_warnings(config, pretrained):
             f"max_length={pretrained.length}, for longer texts with window_stride={pretrained.length // 2}."]
 
 
+def case_warnings(pretrained):
+    """[A warning] if the tokenizer lowers all texts, but many tokens of its vocabulary have capital letters, or []."""
+    hf_tokenizer = pretrained.hf_tokenizer
+    normalizer = hf_tokenizer.backend_tokenizer.normalizer
+    tokens = hf_tokenizer.get_vocab().keys() - {*hf_tokenizer.all_special_tokens}
+    n = sum(token != token.lower() for token in tokens)
+    if not normalizer or not normalizer.normalize_str("A").endswith("a") or n < .05 * len(tokens):
+        return []
+    return [f"warning: the tokenizer of {pretrained.name!r} lowers all texts, but {n:,} of its {len(tokens):,} tokens "
+            "have capital letters. If the model is cased, set \"do_lower_case\": false in its tokenizer_config.json."]
+
+
 def advice_about_length(settings, longest, keys):
     """What to do about texts that are too long.
 

@@ -158,7 +158,11 @@ class Scores(Part):
         outputs: as from `Head.outputs`, or logits.   labels: of the Dataset.
         """
         ids = self.targets(labels), self.decide(np.asarray(outputs))
-        return {name: float(self.functions[name](*ids)) for name in self.task.metrics}
+        return {name: float(self.metric(name, *ids, labels)) for name in self.task.metrics}
+
+    def metric(self, name, targets, decisions, labels):
+        """A metric of arrays. labels: of the Dataset."""
+        return self.functions[name](targets, decisions)
 
     def constant(self, labels):
         """Outputs of the best constant prediction for all rows: the most frequent label of the set."""

@@ -34,7 +34,7 @@ class ScoreReading(Reading):
         return Column(self.parse, f"a number from {low:g} to {high:g}", datasets.Value("float32"))
 
     def parse(self, cells):
-        numbers = pd.to_numeric(cells, errors="coerce")
+        numbers = pd.to_numeric(cells, errors="coerce").astype(float)  # Arrow rejects integers that it would round
         return numbers.where(numbers.between(*self.task.score_range))
 
 

@@ -4,6 +4,7 @@ from array import array
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
@@ -109,8 +110,16 @@ class EncodedTask(NamedTuple):
 
 
 def training_rows(rows, limit):
-    """The first `limit` rows of a training Dataset; None: all."""
-    return rows.select(range(min(len(rows), limit or len(rows))))
+    """`limit` rows of a training Dataset, in its order; None: all. They are drawn with a fixed seed, so that each class
+    keeps its share.
+    """
+    if not limit or limit >= len(rows):
+        return rows
+    rng, labels = np.random.default_rng(0), pd.Series(rows["label"][:]).map(str)
+    order, starts = rng.permutation(len(rows)), rng.random(labels.nunique())
+    of_class = labels[order].groupby(labels)
+    place = (of_class.cumcount() + starts[of_class.ngroup()]) / of_class.transform("size")  # in the class, from 0 to 1
+    return rows.select(np.sort(place.nsmallest(limit).index))
 
 
 def encode_task(task, splits, settings, hf_tokenizer, encode):

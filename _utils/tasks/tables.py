@@ -1,4 +1,5 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,12 +19,13 @@ class Table(NamedTuple):
 
     source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3";
     missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.   unusable:
-    {column: what is wrong} of columns that a task may not use.
+    {column: what is wrong} of columns that a task may not use.   notices: messages about the source.
     """
     source: str
     rows: pd.DataFrame
     problems: dict
     unusable: dict = {}
+    notices: Sequence = ()
 
 
 class TaskData(NamedTuple):
@@ -103,9 +105,18 @@ def check_columns(table, required, advice):
         if name in table.unusable:
             raise UserError(f"{table.source}, {table.unusable[name]}")
         if name not in columns:
-            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(columns)}). {advice}")
+            near = nearest(name, columns)
+            suggestion = f"Did you mean {near!r}? " if near else ""
+            raise UserError(f"{table.source}: missing column {name!r} (found: {', '.join(columns)}). {suggestion}"
+                            f"{advice}")
         if columns.count(name) > 1:
             raise UserError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
+
+
+def nearest(name, names):
+    """The one of some names that is spelled like a name, or nearly so; None if there is none."""
+    by_lower = {other.lower(): other for other in names}
+    return next(map(by_lower.get, difflib.get_close_matches(name.lower(), by_lower, 1, .65)), None)
 
 
 def text_of_predictions(predictions):

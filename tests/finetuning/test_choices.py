@@ -27,25 +27,21 @@ def write_table(path, labels, n=30):
     write_csv(path, ("text", *"abc", "label"), [(f"text {i}", *ENDINGS, labels[i % len(labels)]) for i in range(n)])
 
 
-@pytest.mark.parametrize("labels, names, ids", [
-    ("012", "012", [0, 1, 2]), ("01", "012", [0, 1]), ("123", "123", [0, 1, 2]), ("13", "123", [0, 2]),
-    ("ABC", "ABC", [0, 1, 2]), ("ca", "abc", [2, 0]), (["1.0", "2.0", "3.0"], "123", [0, 1, 2])])
-def test_a_label_is_a_position_or_a_letter(labels, names, ids):
+@pytest.mark.parametrize("labels, first, ids", [
+    ("012", None, [0, 1, 2]), ("01", None, [0, 1]), ("12", 0, [1, 2]), ("12", 1, [0, 1]), ("13", 1, [0, 2]),
+    ("ABC", "A", [0, 1, 2]), ("ca", "a", [2, 0]), (["1.0", "2.0", "3.0"], 1, [0, 1, 2])])
+def test_a_label_is_a_position_from_0_or_counts_from_the_first_choice(labels, first, ids):
     write_table("train.csv", labels)
-    data = which(dev="train.csv", choices=["a", "b", "c"])
-    assert data.task.labels == tuple(names) and data.splits["train"]["label"][:len(ids)] == ids
+    data = which(dev="train.csv", choices=["a", "b", "c"], first_choice=first)
+    assert data.splits["train"]["label"][:len(ids)] == ids
 
 
-def test_ambiguous_positions_are_asked_for():
-    """The key first_choice says which they are. The dev file may decide, too."""
-    write_table("train.csv", "12")
-    choices = {"dev": "train.csv", "choices": ["a", "b", "c"]}
-    with pytest.raises(UserError, match="'first_choice'.* 0 or 1"):
-        which(**choices)
-    for first, expected in ((0, [1, 2]), (1, [0, 1])):
-        assert which(**choices, first_choice=first).splits["train"]["label"][:2] == expected
-    write_table("dev.csv", ["0"])
-    assert which(**choices | {"dev": "dev.csv"}).splits["train"]["label"][:2] == [1, 2]
+@pytest.mark.parametrize("labels", ["12", "123", "ABC"])
+def test_labels_without_a_0_need_the_first_choice(labels):
+    """1 and 2 of three choices may be positions from 0 or from 1."""
+    write_table("train.csv", labels)
+    with pytest.raises(UserError, match="'first_choice': 1"):
+        which(dev="train.csv", choices=["a", "b", "c"])
 
 
 def test_a_wrong_label_among_positions_is_skipped():
@@ -56,7 +52,7 @@ def test_a_wrong_label_among_positions_is_skipped():
 @pytest.mark.parametrize("given, message", [
     ({}, "'choices'"), ({"choices": ["a", "d"]}, "'d'"), ({"choices": "a"}, "columns"),
     ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),
-    ({"choices": ["a", "b"]}, "0, 1"), ({"choices": ["a", "b"], "kind": "tagging"}, "'choices'.*'kind'")])
+    ({"choices": ["a", "b"]}, "0, 1")])
 def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
     with pytest.raises(UserError, match=message):

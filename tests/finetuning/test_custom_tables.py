@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from custom_tasks import has, labelled, loaded, tagged, tags_of, write
+from custom_tasks import has, labelled, loaded, tagged, tags_of, write, write_rows
 
 from _utils.errors import UserError
 
@@ -69,12 +69,62 @@ def test_a_text_may_look_like_something_else_or_be_a_book(text):
     assert data.task.kind == "classification" and set(data.splits["train"]["text"]) == {text, "other"}
 
 
+# CSV and TSV
+
+@pytest.mark.parametrize("content", [
+    'text, label\n"a, b", x\n" c", y\n', '"text"; "label"\n"a, b"; x\n" c"; y\n', 'text ,label \n"a, b",x \n" c", y\n',
+    'text;label\r"a, b";x\r c;y\r', "text\tlabel\r\na, b\tx\r\n c\ty\r\n", '\ufefftext|label\n\na, b|x\n c|y'])
+def test_csv_files_may_have_blanks_after_commas_and_any_line_breaks(content):
+    """A blank within quotes, or after a delimiter without one in the header, is a part of the cell."""
+    data = loaded(write("a.csv", content), dev="a.csv")
+    assert data.splits["train"].to_dict() == {"text": ["a, b", " c"], "label": [0, 1]}
+    assert data.task.labels == ("x", "y")
+
+
+def test_the_names_of_columns_may_have_commas():
+    write("a.csv", '"How was it, overall?";rating\none;x\ntwo;y\n')
+    data = loaded("a.csv", dev="a.csv", text="How was it, overall?", label="rating")
+    assert data.splits["train"]["text"][:] == ["one", "two"]
+
+
+def test_a_header_between_rows_is_malformed():
+    """In one column it may be a text."""
+    write("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 60 + "text,label\n")
+    data = loaded("a.csv", test=write("b.csv", "text\ntext\none\n"))
+    assert data.task.labels == ("x", "y") and has(data, "skipped rows", "line 122", "1 of 121 rows")
+    assert data.splits["test"]["text"][:] == ["text", "one"]
+
+
+@pytest.mark.parametrize("cell, n", [('"a ""b"""', 20), ('"a" and "b"', 0), ('"', 0), ('""', 0), ("a ''b''", 0)])
+def test_cells_of_a_tsv_file_that_look_quoted_are_counted(cell, n):
+    """As pandas writes them. They are read as they are, as in GLUE."""
+    data = loaded(write("a.tsv", "text\tlabel\n" + f"{cell}\tx\n{cell}\ty\n" * 10), dev="a.tsv")
+    assert data.splits["train"]["text"][0] == cell and has(data, f"{n} cells look quoted") == bool(n)
+
+
 # Tags
+
+SENTENCES = [["Anna", "left", "Rome"], [".", "soon"], ["New York", "x"]]
+
+
+@pytest.mark.parametrize("numbers", [
+    [1, 1, 1, 2, 2, 3, 3], ["s 1", "", "", "s 2", "", "s 3", ""], [7, 7, 7, 0, 0, 7, 7]])
+def test_a_table_may_have_a_word_in_each_row(numbers):
+    """Numbers may start again, and only the first row of a sentence may have one."""
+    words, tags = itertools.chain.from_iterable(SENTENCES), "B-P O B-L O O B-L O".split()
+    names, last = ("n", "word", "tag", "doc"), (9, "end", "O", "c")
+    write_rows("a.jsonl", [dict(zip(names, row)) for row in [*zip(numbers, words, tags, "aaaaabb"), last]])
+    given = {"sentence": "n", "text": "word", "label": "tag"}
+    data = loaded(dev="a.jsonl", test="a.jsonl", **given)
+    assert data.task.kind == "tagging" and data.task.metrics[0] == "entity_f1" and tags_of(data) == "B-P O B-L"
+    assert [rows["text"][:] for rows in data.splits.values()] == [[*SENTENCES, ["end"]]] * 3
+    groups = [set(rows["group"]) for rows in loaded(dev=.5, groups="doc", **given).splits.values()]
+    assert set.union(*groups) == {"a", "b", "c"} and not set.intersection(*groups)
+
 
 @pytest.mark.parametrize("row", [
     '"[\'Anna\', ""d\'Arc"", \'went\']","[\'B-PER\', \'I-PER\', \'O\']"\n',
     'Anna d\'Arc went,"[""B-PER"", ""I-PER"", ""O""]"\n',
-    '"[\'Anna\' ""d\'Arc"" \'went\']","[\'B-PER\' \'I-PER\'\n \'O\']"\n',
     "Anna d'Arc went,B-PER I-PER O\n"])
 def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(row):
     write("a.csv", "words,tags\n" + row * 20)
@@ -184,6 +234,13 @@ def test_the_words_of_spans_follow_from_the_text_alone(text, spans, tags, warnin
     write("a.jsonl", f'{{"text": "{text}", "label": {spans}}}\n{{"text": "and x", "label": []}}\n' * 10)
     data = loaded(dev="a.jsonl", kind="spans")
     assert tags_of(data) == tags and has(data, "warning", "spans", warning or "") == bool(warning)
+
+
+@pytest.mark.parametrize("text, cause", [("😀 Anna left", True), ("é Anna left", False)])
+def test_spans_that_count_utf_16_are_recognized_by_emoji(text, cause):
+    write("a.jsonl", (SPAN % '[[3, 7, "PER"]]').replace("Anna left", text) * 20)
+    data = loaded(kind="spans")
+    assert has(data, "inside a word", "UTF-16") == cause and has(data, "20 texts", "inside a word")
 
 
 @pytest.mark.parametrize("label", ['"PER"', '""', '[[0, 99, "PER"]]'])

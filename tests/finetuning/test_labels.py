@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from custom_tasks import has, labelled, loaded, tagged, write
+from custom_tasks import has, labelled, loaded, tagged, write, write_rows
+
+from _utils.errors import UserError
+from _utils.tasks.rows import training_rows
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -26,6 +29,30 @@ def test_texts_that_are_also_in_the_training_set_are_counted(dev, found):
     write("a.csv", "text,label\n" + "same,a\nsame,b\n" * 10)
     write("dev.csv", "text,label\nsame,a\nother,a\nsame,b\nsame,b\n")
     assert has(loaded("a.csv", dev=dev), f"{found} texts in validation")
+
+
+def test_texts_are_the_same_up_to_case_and_blanks_also_those_of_questions():
+    write("a.csv", "text,label\n" + "One two.,a\nother,b\n" * 5)
+    data = loaded("a.csv", dev=write("dev.csv", "text,label\none  two .,a\nonetwo.,b\nothers,b\n"))
+    assert has(data, "1 of 3 texts in validation")
+    row = {"context": "Alpha beta.", "question": "what?", "id": "q", "answers": {"text": ["beta"], "answer_start": [6]}}
+    write_rows("q.jsonl", [row])
+    assert has(loaded("q.jsonl", dev="q.jsonl", kind="questions"), "1 of 1 texts in validation")
+    write_rows("other.jsonl", [row | {"question": "which?"}])
+    assert not has(loaded("q.jsonl", dev="other.jsonl", kind="questions"), "in validation")
+
+
+@pytest.mark.parametrize("labels, kind, n", [
+    ("aabbab", None, 1), ("aabb", None, 0), ([["x", "y"], ["y", "x"], ["x"], ["x"]], "multilabel", 0),
+    ([["x", "y"], ["y"], ["x"], ["x"]], "multilabel", 1), ([1.5, 2.5, 3., 4.], "regression", 0)])
+def test_texts_with_different_labels_are_counted(labels, kind, n):
+    """Labels of the texts one, one, two, two, three and Three. Scores may differ."""
+    texts = ["one", "one", "two ", "two", "three", "Three"]
+    write_rows("a.jsonl", [{"text": text, "label": label} for text, label in zip(texts, labels)] * 5)
+    if len(labels) == 6:
+        write_rows("b.jsonl", [{"text": "one", "label": "b"}])
+    data = loaded(dev="b.jsonl" if len(labels) == 6 else "a.jsonl", kind=kind)
+    assert has(data, f"{n} texts have different labels") == bool(n)
 
 
 def test_the_rows_of_a_group_stay_in_one_split():
@@ -47,10 +74,8 @@ COLUMNS = ["contract", "tax"]
     ("label\none,tax;contract\ntwo,tax\nthree,\n", {"separator": ";"}),
     ("label\none,\"['contract', 'tax']\"\ntwo,['tax']\nthree,[]\n", {}),  # pandas' lists
     ('label\none,"[""contract"", ""tax""]"\ntwo,"[""tax""]"\nthree,[]\n', {}),
-    ("label\none,['contract' 'tax']\ntwo,['tax']\nthree,[]\n", {}),  # its arrays
-    ("contract,tax\none,1,1\ntwo,0,1\nthree,,0\n", {"label": COLUMNS}),
-    ("contract,tax\none,1.0,1.\ntwo,0.0,1\nthree,0, 0\n", {"label": COLUMNS}),
-    ("contract,tax\none,TRUE,True\ntwo,FALSE,true\nthree,False,\n", {"label": COLUMNS}),
+    ("contract,tax\none,1,1\ntwo,0,1\nthree,0, 0\n", {"label": COLUMNS}),
+    ("contract,tax\none,TRUE,True\ntwo,FALSE,true\nthree,False,0\n", {"label": COLUMNS}),
 ])
 def test_several_labels_per_text(rows, given):
     """Strings with a separator, lists, or a column of 1 and 0 for each label."""
@@ -60,6 +85,69 @@ def test_several_labels_per_text(rows, given):
     assert data.task.labels == ("contract", "tax")
     assert data.task.metrics == ("micro_f1", "macro_f1")
     assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
+
+
+@pytest.mark.parametrize("labels, kind, joint", [
+    (["art, law", "law", "art", "law, tax"], "multilabel", ","), (["art#law", "law#tax", "art#tax"], None, "#"),
+    (["art; law", "law", "art"], None, ";"), (["a|b", "b|c,d", "c,e", "d", "e"], "multilabel", ",")])
+def test_labels_that_another_character_joins_are_asked_for(labels, kind, joint):
+    labelled(labels * 5)
+    with pytest.raises(UserError, match=f"labels contain '{joint}', such as .* in line .*'separator'"):
+        loaded(kind=kind)
+    data = loaded(kind="multilabel", separator=joint)
+    assert all(joint not in name for name in data.task.labels)
+    assert len(loaded(kind="multilabel", separator="|").task.labels) >= len(data.task.labels)
+
+
+@pytest.mark.parametrize("labels", [["Food, Drink", "Home, Garden", "Other"], ["km/h", "mph"], ["C#", "C"]])
+def test_a_comma_in_the_name_of_a_label_joins_nothing(labels):
+    labelled(labels * 5)
+    assert loaded().task.labels == tuple(sorted(labels)) == loaded(kind="multilabel").task.labels
+
+
+@pytest.mark.parametrize("column, is_noticed", [("Labels", True), ("lable", True), ("label ", False), ("stars", False)])
+def test_a_test_file_whose_label_column_is_spelled_otherwise_is_noticed(column, is_noticed):
+    """Blanks at the ends do not count."""
+    labelled("xy" * 5)
+    data = loaded(test=write("b.csv", f"text,{column}\none,x\ntwo,y\n"))
+    assert has(data, "b.csv", "not scored", repr(column)) == is_noticed
+    assert (data.test_task is not None) == (column == "label ")
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_macro_f1_is_the_mean_over_the_labels_of_the_set(wrong):
+    """A label that only a wrong prediction has does not count."""
+    labelled(list("abc") * 5)
+    decisions = [0, 1, 0, 1, wrong]
+    task = loaded(metrics="macro_f1").task
+    precision = 2 / 3 if wrong == 1 else 1
+    expected = (.8 + 2 * precision / (precision + 1)) / 2
+    assert task.scores.score(torch.eye(3)[decisions], [0, 1, 0, 1, 0])["macro_f1"] == pytest.approx(expected)
+    labelled([["a"], ["b"], ["c"]] * 5)
+    task = loaded(metrics="macro_f1", kind="multilabel").task
+    outputs = torch.tensor([[.9, .1, .1 if wrong == 1 else .9], [.1, .9, .1]])
+    assert task.scores.score(outputs.numpy(), [[0], [1]])["macro_f1"] == 1.
+
+
+@pytest.mark.parametrize("labels, n_by_label", [
+    ([0] * 300 + [1] * 300, [100, 100]), ([0] * 540 + [1] * 60, [180, 20]), ([1] * 3 + [0] * 597, [199, 1])])
+def test_a_limited_number_of_rows_is_a_sample_with_the_shares_of_the_labels(labels, n_by_label):
+    rows = datasets.Dataset.from_dict({"label": labels, "i": list(range(600))})
+    chosen = training_rows(rows, 200)
+    assert np.bincount(chosen["label"], minlength=2).tolist() == n_by_label
+    assert chosen["i"][:] == training_rows(rows, 200)["i"][:] == sorted(chosen["i"])
+    assert training_rows(rows, None) is training_rows(rows, 600) is rows
+
+
+def test_a_sample_of_scores_is_from_the_whole_table():
+    rows = datasets.Dataset.from_dict({"label": [i / 7 for i in range(600)]})
+    halves = np.array(training_rows(rows, 200)["label"]) < 300 / 7
+    assert len(halves) == 200 and 70 < halves.sum() < 130
+
+
+def test_whole_numbers_of_any_size_are_scores():
+    labelled([2 ** 24 + 1, 2 ** 40 + 1, 3])
+    assert loaded(dev="a.jsonl", kind="regression").splits["train"]["label"][:] == [2. ** 24, 2. ** 40, 3.]
 
 
 @pytest.mark.parametrize("positive, f1", [("ham", 2 / 3), (None, .8)])
@@ -131,7 +219,7 @@ def test_minus_one_is_no_class_in_a_parquet_file_that_names_its_classes():
     rows = {"text": ["one", "two"] * 60, "label": [-1, *[0, 1] * 59, 0]}
     datasets.Dataset.from_dict(rows, features=features).to_parquet("a.parquet")
     datasets.Dataset.from_dict(rows | {"label": [-1] * 120}, features=features).to_parquet("b.parquet")
-    data = loaded("a.parquet", dev="a.parquet", test="b.parquet")
+    data = loaded("a.parquet", dev="a.parquet", test="b.parquet", kind="classification")
     assert set(data.task.labels) == {"O", "B-PER"} and data.test_task is None
     assert len(data.splits["train"]) == 119 and has(data, "skipped rows", "1 of 120 rows", "row 0")
 

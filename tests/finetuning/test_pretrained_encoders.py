@@ -1,5 +1,6 @@
 """Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,13 +9,14 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
+    BertTokenizerFast,
     GPT2Config,
 )
 
 import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.preparation import for_checkpoint
+from _utils.finetuning.preparation import case_warnings, for_checkpoint
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import load_pretrained, size_of
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
@@ -101,6 +103,16 @@ def test_missing_layers_raise_instead_of_getting_random_weights(small_tokenizer,
     config.save_pretrained(folder)
     with pytest.raises(UserError, match="encoder.layer.3"):
         load_pretrained(folder, "small")
+
+
+@pytest.mark.parametrize("words, lowercase, is_warned", [
+    ("Apple apple May may red", True, True), ("Apple apple May may red", False, False), ("apple may red", True, False)])
+def test_a_tokenizer_that_lowers_a_vocabulary_with_capital_letters_is_noticed(words, lowercase, is_warned, tmp_path):
+    """As transformers reads an older cased BERT whose files do not say that it is cased."""
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words.split()]))
+    pretrained = SimpleNamespace(name="old", hf_tokenizer=BertTokenizerFast(str(vocab), do_lower_case=lowercase))
+    assert bool(case_warnings(pretrained)) == is_warned
 
 
 def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):

@@ -2,7 +2,6 @@
 import random
 
 import datasets
-import numpy as np
 import pytest
 from csv_files import write_csv
 from custom_tasks import loaded, tagged
@@ -10,7 +9,7 @@ from tiny_finetuning import run, run_own
 
 from _utils.custom import word_baseline
 from _utils.custom.task import Classification
-from _utils.custom.word_baseline import sampled_rows, word_scores
+from _utils.custom.word_baseline import word_scores
 from _utils.finetuning.results import format_scores, report
 from _utils.finetuning.runs import Runs
 from _utils.tasks.glue import load_task
@@ -77,13 +76,8 @@ def test_weights_of_the_classes_are_those_of_the_loss():
     assert evaluated(texts, labels, class_weights=(1., 9.))["validation"]["accuracy"] == pytest.approx(.3)
 
 
-def test_large_tables_are_sampled_with_rows_of_each_class(monkeypatch):
-    task = Classification("mine", "mine", ("text",), tuple("abc"))
-    labels = np.repeat([0, 1, 2], [900, 99, 1])
-    rows = datasets.Dataset.from_dict({"text": ["a word " * 5] * 1000, "label": labels})
-    assert len(sampled_rows(task, rows)) == 1000
-    for limit, value in (("MAX_ROWS", 100), ("MAX_CHARACTERS", 3500), ("MAX_ROWS_TIMES_CLASSES", 300)):
-        with monkeypatch.context() as patch:
-            patch.setattr(word_baseline, limit, value)
-            chosen = sampled_rows(task, rows)
-        assert np.bincount(labels[chosen]).tolist() == [90, 10, 1]
+def test_of_large_tables_it_reads_a_sample(monkeypatch):
+    """With rows of both classes, although those of the second one are at the end."""
+    monkeypatch.setattr(word_baseline, "MAX_ROWS", 20)
+    found = evaluated(["good"] * 80 + ["bad"] * 20, [0] * 80 + [1] * 20)
+    assert found == {"validation": {"accuracy": 1.}}

@@ -60,6 +60,8 @@ def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
             "train": "some/imdb::train[:50%]", "dev": "test[:5]", "test": "some/imdb:plain:test[5:]"},
         "conll tagging train=20 validation=2 test=2 True B-PER I-PER O": {
             "train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
+        "conll tagging train=1 validation=1 test=2 True B-PER I-PER O": {
+            "train": "some/conll::validation", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
         "boolq classification train=20 validation=2 False False True": {
             "train": "some/boolq", "text": ["question", "passage"]},
         "swag choices train=20 validation=2 False 0 1": {

@@ -190,6 +190,9 @@ FINETUNE = ("size=tiny pretrained_checkpoint=model.pth glue_dir=glue tasks=cola 
 SCORES = "checkpoints/glue/scores.jsonl"
 add("finetune.py", {
     "an unknown key": ("stpes=100", "'stpes'.*size"),
+    "a key of other programs": ("learning_rate=1e-4", "'learning_rate'.*task_overrides=.*'lr'"),
+    "a number of rows": ("batch_size=16", "'batch_size'.*task_overrides=.*'bs'"),
+    "a NUL byte": ("glue_dir='glue\\0'", "glue_dir"),
     "a wrong choice": ("tasks=cola,sst", "tasks: 'cola,sst'.*sst2"),
     "a run of another task": ("th_run={'cola':0,'rte':3}", "th_run.*'rte'.*cola"),
     "another size": ("size=small", "model.pth.*size=tiny"),

@@ -3,7 +3,14 @@ import json
 
 import pytest
 
-from _utils.plots import plot_training, save_plot, tokens_in_color
+from _utils.plots import (
+    plot_confusion,
+    plot_finetuning_losses,
+    plot_scores,
+    plot_training,
+    save_plot,
+    tokens_in_color,
+)
 
 
 @pytest.mark.plots
@@ -13,6 +20,25 @@ def test_token_with_special_characters_is_plotted(tmp_path, token):
     assert token in [text.get_text() for text in figure.axes[0].texts]
     save_plot(figure, tmp_path / "new folder/tokens.png")
     assert (tmp_path / "new folder/tokens.png").stat().st_size > 0
+
+
+@pytest.mark.plots
+@pytest.mark.filterwarnings("error:Glyph")
+@pytest.mark.parametrize("labels, drawn", [
+    (["$5 and $", "a$b$"], ["$5 and $", "a$b$"]), (["été", "ни"], ["été", "ни"]), (["\U0001fadf", "b"], ["0", "1"])])
+def test_labels_of_a_confusion_matrix_are_drawn_as_they_are_or_as_numbers(tmp_path, labels, drawn):
+    """No font has the newest emoji."""
+    figure = plot_confusion([[1, 0], [2, 3]], labels)
+    figure.savefig(tmp_path / "confusion.png")
+    shown = [text.get_text().replace("\\$", "$") for text in figure.axes[0].get_yticklabels()]
+    assert shown == drawn and ("font" in figure.axes[0].get_xlabel()) == (shown != labels)
+
+
+@pytest.mark.plots
+def test_names_of_tasks_and_groups_may_have_dollar_signs(tmp_path):
+    save_plot(plot_scores({"a$b$^": {"x$_$^": [50.]}}), tmp_path / "scores.png")
+    save_plot(plot_finetuning_losses({"x$_$^": [[{"step": 1, "loss": 1.}]]}), tmp_path / "losses.png")
+    assert (tmp_path / "scores.png").stat().st_size > 0 and (tmp_path / "losses.png").stat().st_size > 0
 
 
 def test_a_run_that_stopped_before_its_first_line_has_no_curves(tmp_path):

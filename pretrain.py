@@ -272,7 +272,9 @@ def sample(
     logits: (M, V), any dtype.   sampling: 'fp32_gumbel', or one of SAMPLERS: 'fp16_gumbel', 'multinomial'.
     disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
-    logits = logits.float() / temperature
+    logits = logits.float()
+    if temperature != 1.:
+        logits = logits / temperature
     if disallowed is not None:  # 1000 less, as in Google's code
         logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling != "fp32_gumbel":

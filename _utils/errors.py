@@ -101,7 +101,8 @@ def print_user_errors():
     """Make a script or a notebook end with a plain message for errors that `explain` knows.
 
     Other errors keep their traceback. Characters that the encoding of the output lacks are printed as escapes.
-    Of several processes on a machine, the first one prints; the others print only errors that the first one does not have.
+    Of several processes on a machine, the first one prints; the others print only errors that the first one
+    does not have.
     """
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")

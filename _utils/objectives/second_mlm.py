@@ -52,8 +52,7 @@ class SecondNetworkLoss(WeightedLoss):
 class SecondMLM(SecondMLMKeys, Objective):
     """The protocol of Replace MLM and All-Tokens MLM.
 
-    A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of the tokens that the second network
-    predicts.
+    A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of tokens that the second network predicts.
     """
     fills_masks = False
     networks = (("generator", "generator"), ("generator", "discriminator"))

@@ -12,8 +12,8 @@ class UserError(Exception):
     """An error that the user can fix; scripts print it without a traceback.
 
     The message says what is wrong, what is accepted and what to do.
-    prefix: printed before the message.   exit_status: of the script.   is_common: raised in all of several processes
-    alike.
+    prefix: printed before the message.   exit_status: of the script.
+    is_common: raised in all of several processes alike.
     """
     prefix, exit_status, is_common = "error: ", 1, False
 

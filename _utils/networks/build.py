@@ -27,8 +27,8 @@ def layer_groups(model):
     """Return the (name, parameter) pairs of an encoder, a list for each layer.
 
     The lists are [embeddings and their projection, layer 0, ..., last layer].
-    Parameters before the layers belong to the embeddings, parameters after them, such as a final LayerNorm, to the last
-    layer.
+    Parameters before the layers belong to the embeddings. Those after them, such as a final LayerNorm, belong to the
+    last layer.
     Raises UserError for an architecture whose parameter names do not contain the number of the layer.
     """
     groups = [[] for _ in range(count_layers(model.config) + 1)]

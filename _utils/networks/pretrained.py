@@ -217,8 +217,8 @@ def load_with_head(name, part=None):
     name: a checkpoint or its path, a transformers folder, a folder with generator/ and discriminator/, or a hub id.
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
     (any masked language model), or None: the discriminator if there is one.
-    Raises UserError for a model that is missing, or whose weights lack the head, which transformers would initialize
-    randomly.
+    Raises UserError for a model that is missing, or whose weights lack the head. transformers would initialize the
+    head randomly.
     """
     if name.endswith(".pth"):
         path = find_checkpoint(name)

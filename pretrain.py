@@ -125,8 +125,8 @@ def mask_tokens(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mask tokens for masked language modelling (paper, section 2).
 
-    inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never masked, nor used as random
-    tokens.
+    inputs: token ids, (B, L); not modified.
+    special_token_indices: ids that are never masked, nor used as random tokens.
     mlm_probability: probability that a token is masked.   replace_prob, orginal_prob (spelled as in electra_pytorch):
     probabilities that a masked token becomes a random token, or stays as it is; otherwise it becomes [MASK].
     `MASK_STYLES` has ELECTRA's and BERT's.
@@ -144,15 +144,17 @@ def mask_tokens(
 
 # %%
 def is_one_of(inputs, ids):
-    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L). Unlike torch.isin, it copies nothing to the
-    device.
+    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L).
+
+    Unlike torch.isin, it copies nothing to the device.
     """
     return torch.stack([inputs == i for i in ids]).any(0)
 
 
 def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
-    """`inputs` with [MASK] and random tokens at the positions of two boolean masks, each (B, L); shows_random may be
-    None.
+    """`inputs` (B, L) with [MASK] and random tokens at the positions of two boolean masks.
+
+    shows_mask, shows_random: (B, L) each; the latter may be None.
     """
     if shows_random is not None:
         inputs = torch.where(shows_random, random_tokens(inputs, vocab_size, special_token_indices), inputs)
@@ -203,8 +205,9 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
 
 
 def max_slots(length, mlm_probability):
-    """Largest number of slots in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq,
-    F7).
+    """Largest number of slots in an example of `length` tokens.
+
+    Source: configure_pretraining.py:max_predictions_per_seq (F7).
     """
     return max(1, int((mlm_probability + .005) * length))
 
@@ -463,8 +466,8 @@ class ELECTRALoss(nn.Module):
 def build_model(c, hf_tokenizer, trained=None):
     """The model of a configuration: ELECTRAModel, or one that its objective derives from it.
 
-    trained: networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05), or
-    Google's.
+    trained: networks to continue from, or None for fresh weights.
+    Fresh weights are Google's, or of normal(0, .02) as Hugging Face's (D3; quickstart .05).
     """
     objective = objective_of(c)
     networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
@@ -553,8 +556,9 @@ class TrainingStep:
         return loss
 
     def update(self):
-        """Clip the gradients of the batch at global norm 1 (F35), update the weights unless it is not finite, and
-        return the norm, ().
+        """Clip the gradients of the batch at global norm 1 (F35), and update the weights.
+
+        The weights are not updated if the norm is not finite. Returns the norm, ().
         """
         norm = self.clip_and_update(self.gradients.views, only_finite=True)
         self.gradients.flat.zero_()
@@ -565,8 +569,8 @@ class TrainingStep:
 class PretrainingLearner(TrainingStep, ClippingLearner):
     """fastai's Learner with the training step of ELECTRA.
 
-    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.   seed: of all random numbers of
-    the training.
+    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.
+    seed: of all random numbers of the training.
     processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th
     micro-batch.
     is_static: all micro-batches have the same shape, also on a CPU, so that the step can be compiled.

@@ -257,8 +257,9 @@ def with_schedule(config, steps):
 
 
 def _values_of_pair(config):
-    """{key: value} that follow from trained networks to continue from: their vocabulary, and size, masking, tying and
-    objective as far as they are known.
+    """Return {key: value} that follow from trained networks to continue from.
+
+    The keys are their vocabulary, and size, masking, tying and objective as far as they are known.
     """
     name = config.initial_weights
     values = {"vocab": name}
@@ -276,8 +277,9 @@ def _values_of_pair(config):
 
 
 def continued_steps(config, n_examples):
-    """The default number of steps of continued pretraining on n_examples: ten epochs, but at most a twentieth of the
-    recipe's steps (docs/pretraining.md).
+    """The default number of steps of continued pretraining on n_examples (docs/pretraining.md).
+
+    It is ten epochs, but at most a twentieth of the recipe's steps.
     """
     return max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
 

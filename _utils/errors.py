@@ -9,11 +9,11 @@ import traceback
 
 
 class UserError(Exception):
-    """An error that the user can fix. The message says what is wrong, what is accepted and what to do; scripts print no
-    traceback.
+    """An error that the user can fix; scripts print it without a traceback.
 
-    prefix: printed before the message.   exit_status: of the script.   is_common: raised in all of several processes
-    alike.
+    The message says what is wrong, what is accepted and what to do.
+    prefix: printed before the message.   exit_status: of the script.
+    is_common: raised in all of several processes alike.
     """
     prefix, exit_status, is_common = "error: ", 1, False
 
@@ -50,8 +50,9 @@ def one_line(error):
 
 
 def explain(error):
-    """The message for an error that the user can fix: a UserError or one of a few library errors, possibly as the
-    cause. Else None.
+    """Return the message for an error that the user can fix, else None.
+
+    Such an error is a UserError or one of a few library errors, possibly as the cause of `error`.
     """
     while error:
         if message := _message(error):
@@ -97,11 +98,11 @@ def may_lose_reader():
 
 
 def print_user_errors():
-    """Make a script or a notebook end with a plain message for errors that `explain` knows; other errors keep their
-    traceback.
+    """Make a script or a notebook end with a plain message for errors that `explain` knows.
 
-    Characters that the encoding of the output lacks are printed as escapes. Of several processes on a machine, the
-    first one prints; the others print only errors that the first one does not have.
+    Other errors keep their traceback. Characters that the encoding of the output lacks are printed as escapes.
+    Of several processes on a machine, the first one prints; the others print only errors that the first one
+    does not have.
     """
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")

@@ -44,8 +44,9 @@ def recorded(path, compute):
 
 
 def unfinished_name(path):
-    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
-    processes.
+    """Return the name under which this process writes a file or folder until it is complete.
+
+    Removes leftovers of killed processes.
     """
     host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
     for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
@@ -83,8 +84,9 @@ _OF_ANOTHER_USER = "It belongs to another user, who can allow it with chmod a+w;
 
 
 def acquired(path, when_busy):
-    """A context in which a file is locked, for all users of its folder. when_busy: called, before waiting, if another
-    process has locked it.
+    """A context in which a file is locked, for all users of its folder.
+
+    when_busy: called, before waiting, if another process has locked it.
     """
     lock = FileLock(path, mode=0o666)
     with as_user_error(f"Cannot lock {str(path)!r} ({{error}}). {_OF_ANOTHER_USER}", PermissionError):

@@ -11,10 +11,10 @@ def tensorboard(run_name, folder, config, step):
 
 
 def neptune(run_name, folder, config, step):
-    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026
-    (facts.md#libraries).
+    """Neptune's offline store in the folder .neptune.
 
-    It cannot append to a run, so a resumed run has a second entry.
+    The hosted service was shut down in March 2026 (facts.md#libraries). The store cannot append to a run, so a resumed
+    run has a second entry.
     """
     from neptune import init_run
 

@@ -44,10 +44,10 @@ class AdamNoBiasCorrection(torch.optim.AdamW):
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB as in lmtuners (pytorch_lamb, facts.md#lmtuners): Adam's update, scaled per tensor by a trust ratio, without
-    bias correction.
+    """LAMB as in lmtuners: Adam's update without bias correction, scaled per tensor by a trust ratio.
 
-    The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It stays on the device.
+    Source: pytorch_lamb, facts.md#lmtuners. The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It
+    stays on the device.
     """
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
@@ -93,10 +93,9 @@ def clip_by_global_norm(parameters: Iterable[Tensor], max_norm: float = 1.) -> T
 
 @torch.no_grad()
 def clip_gradients(grads, max_norm=1., measured=None):
-    """Scale a list of gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns
-    the norm, ().
+    """Scale gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35).
 
-    measured: the tensors whose norm it is; None: the gradients.
+    grads: a list of tensors.   measured: the tensors whose norm it is; None: the gradients.   Returns the norm, ().
     """
     norm = torch.nn.utils.get_total_norm(grads if measured is None else measured)
     torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))

@@ -6,9 +6,9 @@ from tqdm import tqdm
 
 
 class Progress(tqdm):
-    """A tqdm bar whose text begins with the share, the count and the time left. Of the parts at its end, those that do
-    not fit are left out.
+    """A tqdm bar whose text begins with the share, the count and the time left.
 
+    The last parts of the text are left out if they do not fit.
     unit: what is counted, in the plural.   leave: keep the bar when it is complete. `set_postfix_str` adds details.
     Print other lines with `Progress.write`, which keeps the bar below them.
     """
@@ -31,8 +31,9 @@ class Progress(tqdm):
         return text.rpartition(", ")[0] if is_cut else text
 
     def display(self, msg=None, pos=None):
-        """Draw the bar, or, elsewhere than in a terminal, print a line if one is due: tqdm also calls this after other
-        lines.
+        """Draw the bar, or, elsewhere than in a terminal, print a line if one is due.
+
+        tqdm also calls this after other lines.
         """
         if self.is_bar:
             return super().display(msg, pos)

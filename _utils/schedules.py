@@ -73,8 +73,9 @@ def schedules(name, lr, steps, warmup_steps, decay_power=1.):
 
 
 def group_schedules(name, lrs, steps, warmup_steps):
-    """`schedules` for parameter groups with different learning rates: 'lr' returns a list, one value for each of
-    `lrs`.
+    """`schedules` for parameter groups with different learning rates.
+
+    'lr' returns a list, one value for each of `lrs`.
     """
     shape = schedules(name, 1., steps, warmup_steps)
     return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}

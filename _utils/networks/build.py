@@ -24,11 +24,11 @@ def count_layers(config):
 
 
 def layer_groups(model):
-    """(name, parameter) pairs of an encoder by layer: [embeddings and their projection, layer 0, ..., last layer], a
-    list each.
+    """Return the (name, parameter) pairs of an encoder, a list for each layer.
 
-    Parameters before the layers belong to the embeddings, parameters after them, such as a final LayerNorm, to the last
-    layer.
+    The lists are [embeddings and their projection, layer 0, ..., last layer].
+    Parameters before the layers belong to the embeddings. Those after them, such as a final LayerNorm, belong to the
+    last layer.
     Raises UserError for an architecture whose parameter names do not contain the number of the layer.
     """
     groups = [[] for _ in range(count_layers(model.config) + 1)]
@@ -56,8 +56,9 @@ def network_class(part, model_type):
 
 
 def build_network(part, config):
-    """A float32 network of a transformers configuration with fresh weights; UserError for a family without the
-    required head.
+    """Build a float32 network of a transformers configuration with fresh weights.
+
+    part: 'generator' or 'discriminator'.   Raises UserError for a family without the required head.
     """
     if part == "discriminator":
         config.id2label, config.label2id = dict(enumerate(LABELS)), dict(zip(LABELS, range(2)))

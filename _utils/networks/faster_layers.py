@@ -74,8 +74,9 @@ class CheapDropout(nn.Dropout):
 
 
 def attention(module, query, key, value, attention_mask, scaling, dropout=0., **kwargs):
-    """Attention as in transformers' SDPA implementation, with cheap dropout; (B, heads, L, D) each -> ((B, L, heads,
-    D), None).
+    """Attention as in transformers' SDPA implementation, with cheap dropout.
+
+    query, key, value: (B, heads, L, D) each.   Returns ((B, L, heads, D), None).
     """
     if not dropout or key.shape != query.shape:  # fewer heads of keys than of queries
         return sdpa_attention_forward(
@@ -98,8 +99,9 @@ AttentionMaskInterface.register("cheap_dropout", sdpa_mask)
 
 
 def make_dropout_cheap(model):
-    """Replace the dropout of all networks in a model, and of their attention if the family supports it, by cheap
-    dropout.
+    """Replace the dropout of all networks in a model by cheap dropout.
+
+    This includes the dropout of their attention if the family supports it.
     """
     for module in model.modules():
         if type(module) is nn.Dropout:
@@ -170,11 +172,10 @@ def logits_at(network, inputs, positions):
 
 
 def first_position_only(encoder):
-    """Return a context in which the last layer computes only the first position, `[CLS]`: last_hidden_state is (B, 1,
-    H).
+    """Return a context in which the last layer computes only the first position, `[CLS]`.
 
-    This position still attends to all others. Families whose last layer is built differently, or shared, compute all
-    positions.
+    last_hidden_state is then (B, 1, H). This position still attends to all others. Families whose last layer is built
+    differently, or shared, compute all positions.
     """
     if encoder.config.model_type not in ("electra", "bert", "roberta", "roformer"):
         return contextlib.nullcontext()

@@ -1,5 +1,6 @@
-"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, networks with their heads,
-and pairs.
+"""Trained networks from checkpoints, transformers folders or the hub.
+
+They are encoders to finetune, networks with their heads, and pairs.
 """
 import copy
 import json
@@ -50,8 +51,10 @@ _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of t
 
 
 def usable_length(network, hf_tokenizer, run):
-    """Tokens of the longest text all of whose positions were trained; of a network that pretrain.py did not train,
-    that its tokenizer allows. run: configuration of pretrain.py, with max_length if it trained the network.
+    """Return the number of tokens of the longest text all of whose positions were trained.
+
+    For a network that pretrain.py did not train, this is what its tokenizer allows.
+    run: configuration of pretrain.py, with max_length if it trained the network.
     """
     if run.get("max_length"):
         return trained_length(network, run)
@@ -138,8 +141,9 @@ def size_of(config):
 
 
 def content_digest(model, hf_tokenizer):
-    """Hash of the names, shapes and values of all weights of a network, of its settings, such as the number of heads,
-    and of its tokenizer.
+    """Return a hash of the content of a network and its tokenizer.
+
+    It covers the names, shapes and values of all weights, and the settings, such as the number of heads.
     """
     weights = model.state_dict()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
@@ -149,8 +153,9 @@ def content_digest(model, hf_tokenizer):
 
 
 def _encoder_from_transformers(name):
-    """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained
-    weights.
+    """Return (model, hf_tokenizer) of a folder or a hub id.
+
+    The model has no head or pooler for which there are no trained weights.
     """
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise UserError(f"{name!r} contains two networks. Set "
@@ -183,9 +188,9 @@ def _encoder_config(name):
 
 
 def _from_transformers(kind, name):
-    """(network in float32, sorted names of its weights that are missing or have another shape, its tokenizer) from a
-    folder or a hub id.
+    """Return (network, untrained, hf_tokenizer) of a folder or a hub id, with the network in float32.
 
+    untrained: sorted names of the network's weights that are missing or have another shape.
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a
     model never runs. Raises UserError also for a tokenizer with tokens for which the network has no embedding.
     """
@@ -207,13 +212,13 @@ def _from_transformers(kind, name):
 
 
 def load_with_head(name, part=None):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder, a folder with
-    generator/ and discriminator/, or a hub id.
+    """Return the PretrainedNetwork, in evaluation mode, of a checkpoint, a folder or a hub id.
 
+    name: a checkpoint or its path, a transformers folder, a folder with generator/ and discriminator/, or a hub id.
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
     (any masked language model), or None: the discriminator if there is one.
-    Raises UserError for a model that is missing, or whose weights lack the head, which transformers would initialize
-    randomly.
+    Raises UserError for a model that is missing, or whose weights lack the head. transformers would initialize the
+    head randomly.
     """
     if name.endswith(".pth"):
         path = find_checkpoint(name)
@@ -295,8 +300,9 @@ def check_tied_output(network, name):
 
 
 def parts_of(checkpoint):
-    """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the
-    last one.
+    """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone.
+
+    Finetuning uses the last one.
     """
     return [part for part in PARTS if f"{part}_config" in checkpoint]
 

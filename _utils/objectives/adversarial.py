@@ -1,5 +1,6 @@
-"""Adversarial training: the generator is rewarded for what the discriminator loses (paper, section 3.2 and appendix
-F).
+"""Adversarial training: the generator is rewarded for the loss of the discriminator.
+
+It is described in section 3.2 and appendix F of the paper.
 """
 import torch
 import torch.nn.functional as F

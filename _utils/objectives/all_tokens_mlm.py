@@ -24,8 +24,10 @@ class CopiesOrPredicts(PredictsTokens):
 
 
 class AllTokensMLMLoss(SecondNetworkLoss):
-    """The generator's cross-entropy, and that of the mixture p(x) = D [x = input] + (1 - D) softmax(x) at all
-    tokens.
+    """The loss of All-Tokens MLM, weighted by `loss_weights`.
+
+    Its terms are the generator's cross-entropy, and, at all tokens, that of the mixture
+    p(x) = D [x = input] + (1 - D) softmax(x).
     """
 
     def second_loss(self, pred, targ_ids, n_tokens):

@@ -39,10 +39,10 @@ def smoothing(value):
 
 
 class WeightedLoss(nn.Module):
-    """A loss function with the arguments and results of Pretrain.ipynb's ELECTRALoss: the sum of its terms times
-    `loss_weights`.
+    """A loss function that is the sum of its terms times `loss_weights`.
 
-    A subclass defines `terms`, which returns them as a NamedTuple. n_slots, n_tokens: of the whole batch.
+    It has the arguments and results of Pretrain.ipynb's ELECTRALoss. A subclass defines `terms`, which returns them
+    as a NamedTuple. n_slots, n_tokens: of the whole batch.
     """
 
     def __init__(self, loss_weights):

@@ -1,5 +1,6 @@
-"""Electric (Clark et al. 2020, Pre-Training Transformers as Energy-Based Cloze Models), and ELECTRA's own objective
-with Electric's generator (F98-F102).
+"""Electric, and ELECTRA's own objective with Electric's generator (F98-F102).
+
+Source: Clark et al. 2020, Pre-Training Transformers as Energy-Based Cloze Models.
 """
 import math
 from typing import NamedTuple
@@ -75,8 +76,9 @@ class WithEnergy(WithTwoTowers):
 
 
 class TwoTowerLoss(WeightedLoss):
-    """gen_weight * the cross-entropy of TwoTowers at all tokens that may be masked + disc_weight * that of the
-    discriminator at all tokens.
+    """gen_weight * the cross-entropy of TwoTowers + disc_weight * that of the discriminator.
+
+    The former is taken at all tokens that may be masked, the latter at all tokens.
     """
 
     def terms(self, pred, targ_ids, n_predicted, n_tokens):

@@ -165,8 +165,10 @@ NAMES = tuple(one.name for one in OF_OBJECTIVES if "objective" in one.selected_b
 
 
 def selected(c, objectives=OF_OBJECTIVES):
-    """The one of the objectives, ELECTRA first, that a configuration selects, or that of a checkpoint. Keys that select
-    another one than ELECTRA go first.
+    """Return the objective that a configuration selects.
+
+    c: a configuration, or that of a checkpoint.   objectives: to choose from, ELECTRA first.
+    Keys that select another one than ELECTRA take precedence.
     """
     return next((one for one in objectives[1:] if one.selected_by in c.items()), objectives[0])
 

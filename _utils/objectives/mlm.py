@@ -1,5 +1,6 @@
-"""Masked language modelling alone, with the discriminator's architecture: BERT's objective, and the first half of
-ELECTRA (F92).
+"""Masked language modelling alone, with the discriminator's architecture.
+
+It is BERT's objective, and the first half of ELECTRA (F92).
 """
 from typing import NamedTuple
 

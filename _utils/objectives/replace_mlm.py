@@ -1,5 +1,6 @@
-"""Replace MLM: the second network predicts the masked tokens, in whose places it sees samples instead of [MASK] (paper,
-section 3.5).
+"""Replace MLM: the second network predicts the masked tokens, where it sees samples instead of [MASK].
+
+It is described in section 3.5 of the paper.
 """
 from _utils.objectives.base import ELECTRA
 from _utils.objectives.electra_15 import MaskedPositionsOnly

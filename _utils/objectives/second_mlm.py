@@ -50,8 +50,10 @@ class SecondNetworkLoss(WeightedLoss):
 
 
 class SecondMLM(SecondMLMKeys, Objective):
-    """The protocol of both. A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of the tokens
-    that the second network predicts.
+    """The protocol of Replace MLM and All-Tokens MLM.
+
+    loss: a SecondNetworkLoss.   second_share: the share of the tokens that the second network predicts.
+    Both are defined by subclasses.
     """
     fills_masks = False
     networks = (("generator", "generator"), ("generator", "discriminator"))

@@ -1,5 +1,6 @@
-"""Two-stage training: the generator is trained alone; then the discriminator starts from its weights, while they stay
-fixed (section 3.2).
+"""Two-stage training: the generator is trained alone, then the discriminator, which starts from its weights.
+
+The generator's weights stay fixed in the second stage (paper, section 3.2).
 """
 import copy
 import gc
@@ -39,9 +40,9 @@ class TwoStage(TwoStageKeys, Objective):
 
 
 def second_stage_pair(name):
-    """(generator, discriminator) of the second stage: the generator is frozen, the discriminator starts from its
-    weights.
+    """Return (generator, discriminator) of the second stage.
 
+    The generator is frozen; the discriminator starts from its weights.
     name: a checkpoint of pretrain.py with a masked language model.
     """
     generator, _, _, run = load_with_head(name, "generator")

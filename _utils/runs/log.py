@@ -94,8 +94,9 @@ class RunFolder:
         self.folder = self.root / self.name
 
     def milestone(self, at):
-        """Path of a milestone at a percentage of the steps, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth, or at a
-        step, an integer, e.g. vanilla_11081_step2000.pth.
+        """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth or vanilla_11081_step2000.pth.
+
+        at: a percentage of the steps, or a step, an integer.
         """
         return self.root / f"{self.name}_{f'step{at}' if isinstance(at, int) else f'{at}%'}.pth"
 

@@ -62,9 +62,9 @@ class ArrowBatchDL(TfmdDL):
         return self.fetch(range(step * self.bs, (step + 1) * self.bs))
 
     def fetch(self, positions):
-        """Return the batch of the examples at these positions in the order of training, or in that of the dataset if
-        not shuffled. The order of training is one permutation of the dataset after another.
+        """Return the batch of the examples at these positions in the training order, or in the dataset if not shuffled.
 
+        The training order is one permutation of the dataset after another.
         positions: ascending.
         """
         rows, size = np.array(positions), len(self.dataset)
@@ -83,9 +83,9 @@ class ArrowBatchDL(TfmdDL):
 
 
 def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0, pin_memory=False):
-    """Return DataLoaders with `steps` shuffled batches of the first split, and one ordered pass over each other split,
-    on the CPU.
+    """Return DataLoaders on the CPU.
 
+    The first split gives `steps` shuffled batches, each other split one ordered pass.
     splits: {name: examples}, 'train' first; empty ones are dropped.
     Raises UserError if the first split has fewer examples than a batch.
     """

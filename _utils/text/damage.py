@@ -1,5 +1,6 @@
-"""Sentences with a mistake, and tokens with random replacements: the same for every network, unlike the samples of a
-generator.
+"""Sentences with a mistake, and tokens with random replacements.
+
+They are the same for every network, unlike the samples of a generator.
 """
 import re
 
@@ -10,8 +11,9 @@ _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})+\.")
 
 
 def plain_words(sentence):
-    """The words of a sentence of 6 to 25 words without its full stop. None for another length, and for sentences with
-    more than words and commas, such as direct speech.
+    """Return the words of a sentence of 6 to 25 words, without its full stop.
+
+    Returns None for another length, and for sentences with more than words and commas, such as direct speech.
     """
     words = sentence.removesuffix(".").split()
     return words if 6 <= len(words) <= 25 and _PLAIN.fullmatch(sentence) else None
@@ -34,8 +36,9 @@ is_long = re.compile(r"[a-z]{4,}").fullmatch
 
 
 def put_in_foreign_word(words, others, rng):
-    """A word of at least four small letters replaced by another one of the list `others`, the first of 100 draws that
-    differs. None if there is no such word.
+    """Return `words` with one lowercase word of at least four letters replaced by a word of the list `others`.
+
+    The replacement is the first of 100 draws that differs from the word. Returns None if there is no such word.
     """
     places = [i for i, word in enumerate(words) if is_long(word)]
     if not places:

@@ -39,8 +39,7 @@ _RUNS = 16             # held-out examples are consecutive runs, so that few doc
 
 
 def split_held_out(examples):
-    """Return (training, held-out) examples: up to 1,024 examples or 5% are held out, in 16 runs spread over the
-    corpus.
+    """Return (training, held-out) examples: up to 1,024 examples or 5% are held out, in 16 runs across the corpus.
 
     Both parts are slices of the memory-mapped examples, in their order. A corpus of fewer than 20 examples holds out
     none.
@@ -62,8 +61,10 @@ _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corp
 
 
 def long_lines_of(name, long_lines=None):
-    """'keep' or 'truncate' for a corpus. long_lines: either of them, or None: 'truncate' for a corpus with a name, as
-    in Google's code, 'keep' for a path or a hub id.
+    """Return how a corpus treats long lines, 'keep' or 'truncate'.
+
+    long_lines: either of them, or None: 'truncate' for a corpus with a name, as in Google's code, 'keep' for a path
+    or a hub id.
     """
     return long_lines or ("truncate" if without_parts(name) in HUB_CORPORA else "keep")
 

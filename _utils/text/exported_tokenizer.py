@@ -6,11 +6,10 @@ from _utils.text.vocabulary import tokenizer_from_json
 
 
 def exported_tokenizer(hf_tokenizer, max_length):
-    """A tokenizer for transformers that truncates at max_length tokens and reads "[SEP]" and the like in texts as plain
-    text (F1).
+    """A tokenizer for transformers that truncates at max_length tokens and reads "[SEP]" in a text as plain text (F1).
 
-    Tokens that a user added, such as <e1>, are tokens in texts, as for `text_tokenizer`. They are no longer special,
-    because transformers would split them as it does [SEP].
+    The same holds for other special tokens. Tokens that a user added, such as <e1>, are tokens in texts, as for
+    `text_tokenizer`. They are no longer special, because transformers would split them as it does [SEP].
     """
     return _with_settings(_content(hf_tokenizer), hf_tokenizer, max_length)
 

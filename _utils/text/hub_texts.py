@@ -33,8 +33,9 @@ def commit_of(source, text, revision, cache_dir):
 
 
 def check_hub_text(source, text, commit, is_streamed):
-    """Raise UserError unless a HubText has its configuration, split and column of strings. Reads the beginning of a
-    file at most.
+    """Raise UserError unless a HubText has its configuration, its split and its column of strings.
+
+    Reads the beginning of a file at most.
     """
     names = [part.partition("[")[0].strip() for part in text.split.split("+")]
     if is_streamed and "[" in text.split:

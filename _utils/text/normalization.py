@@ -18,8 +18,9 @@ def warn_of_losses(name, normalizer, texts):
 
 
 def warning_of_losses(normalizer, texts):
-    """Describe which share of the words of texts loses an accent or a mark to a normalizer of `tokenizers`, or None,
-    with examples; None if it is small.
+    """Describe, with examples, the share of words that lose an accent or a mark to a normalizer of `tokenizers`.
+
+    normalizer: may be None, which removes nothing.   Returns None if the share is small.
     """
     if normalizer is None or "é" in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
         return None

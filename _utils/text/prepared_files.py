@@ -7,8 +7,9 @@ from _utils.files import write_atomically
 
 
 def prepared(path, write=None):
-    """Return the Arrow file `path` as a memory-mapped datasets.Dataset. If it does not exist, `write(file)` creates it
-    first; it appears when it is complete.
+    """Return the Arrow file `path` as a memory-mapped datasets.Dataset.
+
+    If it does not exist, `write(file)` creates it first. The file appears under its name only when it is complete.
     """
     if not path.exists():
         write_atomically(path, write)

@@ -41,10 +41,10 @@ def cut_text(text):
 
 
 def find_files(pattern):
-    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
-    their paths.
+    """Return the text files of a file name, a folder or a glob, sorted by the parts of their paths.
 
-    Prints which other files it skips. Raises UserError if there are no text files, or if a folder cannot be listed.
+    A folder includes all visible folders in it. Prints which other files it skips.
+    Raises UserError if there are no text files, or if a folder cannot be listed.
     """
     if os.path.isfile(pattern):  # its name may contain glob characters
         paths = {str(pattern)}

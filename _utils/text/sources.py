@@ -58,18 +58,19 @@ class Corpus:
 
     @cached_property
     def documents(self):
-        """Memory-mapped datasets.Dataset with the column `text`, opened on first use, and prepared if it is not in the
-        cache. Of a text that is streamed, the first part.
+        """Memory-mapped datasets.Dataset with the column `text`, opened on first use.
+
+        It is prepared if it is not in the cache. For streamed text, it is the first part.
         """
         return self.open_documents()
 
 
 def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None, stream=None):
-    """Return the Corpus of one entry of `datas` (a name, a hub id or a path). The text is read when its `key` or
-    `documents` are first used.
+    """Return the Corpus of one entry of `datas`: a name, a hub id or a path.
 
-    documents: how .txt files are divided, as in `read_file`.   revisions: {name or id: commit, branch or tag} of hub
-    texts.   stream: value of the key `stream`.
+    The text is read when its `key` or `documents` are first used.
+    documents: how .txt files are divided, as in `read_file`.   stream: value of the key `stream`.
+    revisions: {name or id: commit, branch or tag} of hub texts.
     Raises UserError for a path that does not exist or has no text files, or an unreachable hub; `key` for files in
     another encoding, and for a configuration, split or column that a hub dataset does not have; `documents` for a file
     that cannot be read, and for damaged prepared documents.

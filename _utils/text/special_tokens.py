@@ -39,8 +39,9 @@ def check_special_tokens(roles, name, advice="add a line for each"):
 
 
 def complete_special_tokens(hf_tokenizer):
-    """Add in place what a tokenizer made with the library `tokenizers` often lacks: the roles of its special tokens,
-    and the template that puts them around texts.
+    """Add in place what a tokenizer made with the library `tokenizers` often lacks.
+
+    It lacks the roles of its special tokens, and the template that puts them around texts.
     """
     roles = roles_in(hf_tokenizer.get_vocab()) | unknown_token(hf_tokenizer.backend_tokenizer)
     present = hf_tokenizer.special_tokens_map
@@ -182,8 +183,10 @@ def text_tokenizer(hf_tokenizer):
 
 
 def content_of(tokenizer):
-    """The content of a tokenizers.Tokenizer, for keys and comparisons. It has the library's limit of the characters of
-    a word instead of Google's, with which texts have always been read, so that files made before keep their names.
+    """The content of a tokenizers.Tokenizer, for keys and comparisons.
+
+    It contains the library's limit on the characters of a word, so that files made earlier keep their names. Texts have
+    always been read with Google's limit.
     """
     return tokenizer.to_str().replace('"max_input_chars_per_word":200', '"max_input_chars_per_word":100')
 

@@ -28,8 +28,7 @@ def limits_of(stream):
 
 
 class StreamedParts:
-    """The documents of a HubText in parts of at least PART characters, each of which is read from the hub's files when
-    it is needed.
+    """The documents of a HubText in parts of at least PART characters, each read from the hub when it is needed.
 
     A part is a file of documents, which may be deleted, and a record of where it ends in the stream, from which the
     next one is read. Memory does not depend on the size of the text.
@@ -77,8 +76,9 @@ class StreamedParts:
         return self._file(number).with_suffix(".json")
 
     def _end_of(self, number):
-        """{"rows", "characters"} up to the end of a part, the "state" of the stream there or None, and
-        "is_last".
+        """{"rows", "characters", "state", "is_last"} at the end of a part.
+
+        rows, characters: counts up to there.   state: of the stream there, or None.
         """
         if number < 0:
             return {"rows": 0, "characters": 0, "state": None, "is_last": False}

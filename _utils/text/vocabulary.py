@@ -75,8 +75,9 @@ class WordCache:
 
 
 def is_cacheable(tokenizer):
-    """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer, also after NFC, and no
-    added tokens that are not special.
+    """Whether a tokenizers.Tokenizer is one of BERT's and all its added tokens are special.
+
+    Its normalizer may have any settings, and may follow NFC.
     """
     kinds = normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer, models.WordPiece
     modules = _bert_normalizer(tokenizer.normalizer), tokenizer.pre_tokenizer, tokenizer.model
@@ -97,10 +98,10 @@ _EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
-    """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a generator and a
-    discriminator), a checkpoint (.pth), a vocabulary size to train on `corpora`, `prose` (of the corpus of this name),
-    or a hub id.
+    """Return the tokenizer of a path, a checkpoint (.pth), a vocabulary size, `prose` or a hub id.
 
+    vocab: a path is a vocab.txt, a tokenizer.json, a folder, or a folder of a generator and a discriminator.
+    A vocabulary of a given size is trained on `corpora`; `prose` is that of the corpus of this name.
     cased, strip_accents: of a vocab.txt as in `from_vocab_file`; of a vocabulary that is trained as in
     `train_vocabulary`. They are part of other tokenizers.
     Raises UserError for an invalid vocabulary, a missing special token, or an unreachable hub.
@@ -171,11 +172,11 @@ def _check_for_sentencepiece(path, content):
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=None):
-    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises UserError for duplicate or missing
-    tokens.
+    """Return a BERT tokenizer whose ids are the positions in `tokens`.
 
     cased: keep case.   strip_accents: remove accents and other combining marks; None: unless `cased`.
     If it keeps them, it composes letters and marks (NFC), as most texts do, unless the tokens are decomposed.
+    Raises UserError for duplicate or missing tokens.
     """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
@@ -190,8 +191,9 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=
 
 
 def _normalizer(cased, strip_accents, composes=True):
-    """BERT's. If it keeps marks, it composes them with their letters first (NFC), which some texts do not, such as
-    those of macOS and of PDF files.
+    """BERT's normalizer, after NFC if it keeps marks and `composes` is set.
+
+    NFC composes marks with their letters. Some texts do not, such as those of macOS and of PDF files.
     """
     bert = normalizers.BertNormalizer(lowercase=not cased, strip_accents=strip_accents)
     keeps_marks = cased if strip_accents is None else not strip_accents
@@ -219,8 +221,9 @@ def _from_tokenizer_file(path):
 
 
 def _usable(hf_tokenizer):
-    """The tokenizer with all its special tokens, with Google's limit of the characters of a word (F1), and without the
-    padding and truncation that may be saved with it.
+    """The tokenizer with all its special tokens and with Google's limit on the characters of a word (F1).
+
+    Padding and truncation that may be saved with it are removed.
     """
     complete_special_tokens(hf_tokenizer)
     backend = hf_tokenizer.backend_tokenizer
@@ -296,12 +299,12 @@ def _excerpt(corpora):
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
-    """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the
-    same tokens.
+    """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields.
 
+    The same texts give the same tokens.
     cased, strip_accents: as in `tokenizer_from_tokens`.
     The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it
-    deterministic they are passed in a fixed order as special tokens.
+    deterministic, they are passed in a fixed order as special tokens.
     """
     tokenizer, counts = tokenizers.BertWordPieceTokenizer(), Counter()
     tokenizer.normalizer = _normalizer(cased, strip_accents)
@@ -327,8 +330,9 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
 
 
 def _sample_of_text(corpora):
-    """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about
-    TRAINING_CHARACTERS.
+    """Yield texts of bounded length from the rows of the corpora.
+
+    Takes all rows, or every k-th so that they have about TRAINING_CHARACTERS.
     """
     for corpus in corpora:
         rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)

@@ -26,9 +26,9 @@ class Stopped(UserError):
 
 
 class StopSignals:
-    """Context in which Ctrl-C and the other STOP_SIGNALS only set `asked`. A second Ctrl-C, a second or more later,
-    interrupts as usual.
+    """Context in which Ctrl-C and the other STOP_SIGNALS only set `asked`.
 
+    A second Ctrl-C, a second or more later, interrupts as usual.
     Launchers and job schedulers send a signal to the process group, and again to each process. Python allows handlers
     in the main thread only, so training in another one cannot be asked.
     """
@@ -62,8 +62,9 @@ class StopSignals:
 
 
 class Schedule(Callback):
-    """Sets hyperparameters before each step. functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0,
-    1].
+    """Sets hyperparameters before each step.
+
+    functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0, 1].
     """
     order = 0
 
@@ -168,9 +169,9 @@ class TrainingRecorder(Callback):
     # Gradients that are not finite
 
     def note_non_finite_gradients(self):
-        """Count, on the device, updates skipped because gradients were not finite. Their norm is the same in all
-        processes.
+        """Count, on the device, updates skipped because gradients were not finite.
 
+        The norm of the gradients is the same in all processes.
         Once more than `most_skipped` were skipped in a row, all later steps count as well, until `check_finite` stops
         the run.
         """
@@ -321,10 +322,10 @@ class TrainingRecorder(Callback):
 
 
 class LossProgress(Callback):
-    """Logs the mean loss and the head's learning rate of a finetuning run about 20 times or every 50 steps, and shows a
-    progress bar.
+    """Logs the mean loss and the head's learning rate of a finetuning run, and shows a progress bar.
 
-    The last interval is the longest, so that its mean is no noisier than the others.
+    It logs about 20 times or every 50 steps. The last interval is the longest, so that its mean is no noisier than the
+    others.
     """
     order = 10
 

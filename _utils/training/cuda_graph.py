@@ -40,11 +40,10 @@ class CompiledStep(Callback):
 
 
 def keep_compiled(folder):
-    """Let torch.compile keep its results in a folder, for later starts, unless TORCHINDUCTOR_CACHE_DIR names another
-    one.
+    """Let torch.compile keep its results in a folder, unless TORCHINDUCTOR_CACHE_DIR names another one.
 
-    PyTorch's default is a temporary folder, which it may have set already. Results serve the same code, versions and
-    model of GPU.
+    Later starts reuse them. PyTorch's default is a temporary folder, which it may have set already. Results serve the
+    same code, versions and model of GPU.
     """
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(folder)
@@ -64,8 +63,9 @@ GPU_OPTIONS = {"combo_kernels": True, "combo_kernel_per_subkernel_blocks": True}
 
 
 def compile_step(learn, backend="inductor"):
-    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the
-    backward pass.
+    """Compile the masks and the forward pass of a PretrainingLearner, each as one graph, at their first call.
+
+    The backward pass is compiled with the forward pass.
     """
     options = GPU_OPTIONS if learn.device.type == "cuda" and backend == "inductor" else None
     for name in ("masks", "forward"):
@@ -119,9 +119,9 @@ def warm_up(learn, stream):
 
 @contextlib.contextmanager
 def state_restored(learn):
-    """Context in which a learner can try steps of the training, also before fastai's `fit` prepares it: in training
-    mode.
+    """Context in which a learner, in training mode, can try steps of the training.
 
+    It also works before fastai's `fit` prepares the learner.
     At its end weights, optimizer state, loss scale, metrics, random numbers, learning rates and modes are as before,
     tensors at the same addresses.
     """

@@ -1,7 +1,7 @@
-"""Evaluation of a discriminator on damage that is the same for every network, in text that the quickstart does not
-train on.
+"""Evaluation of a discriminator on damage that is the same for every network.
 
-The AUC against its own generator, which pretraining logs, falls when the generator improves; this one does not.
+The damaged text is text that the quickstart does not train on. The AUC against its own generator, which pretraining
+logs, falls when the generator improves; this one does not.
 """
 import random
 from functools import partial
@@ -36,10 +36,10 @@ def measure(network, hf_tokenizer, documents, max_length=48):
 
 
 def auc_of_replacements(network, hf_tokenizer, documents, max_length):
-    """AUC of a discriminator on examples in which 15% of the tokens are replaced by draws from the unigram
-    distribution of the text.
+    """AUC of a discriminator on examples in which 15% of the tokens are replaced.
 
-    The probability that a replaced token has a higher logit than an original one; special tokens do not count.
+    The replacements are draws from the unigram distribution of the text. The AUC is the probability that a replaced
+    token has a higher logit than an original one. Special tokens do not count.
     """
     processor = ELECTRADataProcessor(None, hf_tokenizer, max_length, apply_cleaning=False, drop_parentheses=False)
     input_ids = padded(evenly(processor(documents)["input_ids"]), hf_tokenizer)
@@ -50,8 +50,9 @@ def auc_of_replacements(network, hf_tokenizer, documents, max_length):
 
 
 def ranked_below(network, hf_tokenizer, pairs):
-    """The share of (words, damaged words) in which the damaged sentence has the lower score, the sum of log P(original)
-    over the tokens.
+    """The share of (words, damaged words) in which the damaged sentence has the lower score.
+
+    The score is the sum of log P(original) over the tokens.
     """
     tokenizer, scores = text_tokenizer(hf_tokenizer), []
     for side in zip(*pairs):
@@ -97,10 +98,10 @@ def report(scores):
 
 
 def sentence_probabilities(network, hf_tokenizer, words, is_damaged):
-    """[(token, probability of "replaced", whether it belongs to a damaged word)] of a sentence, for
-    `plots.draw_tokens`.
+    """Return the tokens of a sentence with their probabilities of "replaced", for `plots.draw_tokens`.
 
     is_damaged: a bool for each word.
+    Returns [(token, probability of "replaced", whether it belongs to a damaged word)].
     """
     tokenizer = text_tokenizer(hf_tokenizer)
     encoding = tokenizer.encode(list(words), is_pretokenized=True)

@@ -164,8 +164,9 @@ class Gradients:
         torch._foreach_add_(self.views[self.n_half:], gradients[self.n_half:])
 
     def _allocate(self, gradients):
-        """Allocate gradients, in the order of `parameters`, for those that are used: first the `n_half` that have
-        copies.
+        """Allocate gradients, in the order of `parameters`, for those that are used.
+
+        The `n_half` parameters that have copies come first.
         """
         used = [(p, leaf) for p, leaf, gradient in zip(self.parameters, self.leaves, gradients) if gradient is not None]
         self.n_half, used = sum(p is not leaf for p, leaf in used), [p for p, _ in used]

@@ -15,9 +15,9 @@ _SUMS = ("batches loss masked predicted gen_loss gen_accuracy hidden gen_loss_hi
 
 
 class PretrainingMetrics:
-    """Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC
-    over several batches.
+    """The metrics of pretraining over several batches.
 
+    Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC.
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90% of the tokens are
     original. Of the masked positions, some show their original token (15% in ELECTRA), which costs next to nothing;
     "hidden" are the others. Only on those can the generator be compared with the unigram entropy of the text.
@@ -104,8 +104,9 @@ class PretrainingMetrics:
 
 
 def binned_auc(originals, replaced):
-    """Probability that a replaced token has a higher logit than an original one, from histograms; ties within a bin
-    count half.
+    """Return the probability that a replaced token has a higher logit than an original one.
+
+    originals, replaced: histograms of the logits. Ties within a bin count half.
     """
     below = originals.cumsum(0) - originals / 2
     return _ratio(float((below * replaced).sum()), float(originals.sum() * replaced.sum()))
@@ -113,11 +114,11 @@ def binned_auc(originals, replaced):
 
 @torch.no_grad()
 def evaluate(learn, loader, max_batches=None):
-    """Metrics of a PretrainingLearner on the batches of a loader, or on `max_batches` of them, evenly spaced, as one
-    batch without dropout.
+    """Return the metrics of a PretrainingLearner on the batches of a loader, as one batch without dropout.
 
-    Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are
-    not disturbed.
+    max_batches: use this many batches, evenly spaced; None: all.
+    Masks and samples depend on the learner's seed only and are the same every time. The random numbers of the training
+    are not disturbed.
     """
     metrics = PretrainingMetrics(learn.device)
     learn.model.eval()
@@ -162,8 +163,9 @@ _DESCRIPTIONS = {
 
 
 def described(metrics):
-    """["generator loss 6.21 nats", "AUC 0.712" ...] of what is defined, the most important ones first. Losses are means
-    over tokens.
+    """Return the metrics that are defined as ["generator loss 6.21 nats", "AUC 0.712" ...].
+
+    The most important ones come first. Losses are means over tokens.
     """
     others = [name for name in metrics if name.endswith("_loss") and name not in _DESCRIPTIONS]  # of an objective
     descriptions = _DESCRIPTIONS | {name: name.replace("_", " ") + " {}" for name in others}

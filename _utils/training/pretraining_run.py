@@ -101,8 +101,9 @@ class PretrainingRun:
         self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
-        """Fit trained networks to the vocabulary, and move the data to the device. Returns the configuration, with what
-        it leaves to the text and the hardware.
+        """Fit trained networks to the vocabulary, and move the data to the device.
+
+        Returns the configuration, with what it leaves to the text and the hardware.
         """
         c, self.hf_tokenizer = self.c, hf_tokenizer
         if self.networks:
@@ -115,8 +116,9 @@ class PretrainingRun:
 
     @contextmanager
     def training(self, learn):
-        """Context in which `learn.fit(1)` trains to the last step or to stop_at, with log, milestones and checkpoints
-        to resume from.
+        """Context in which `learn.fit(1)` trains to the last step or to stop_at.
+
+        It writes the log, the milestones and the checkpoints to resume from.
         """
         c, train_ds = self.c, learn.dls.train_ds
         warn_of_repetition(len(train_ds), c.bs, c.steps)
@@ -161,8 +163,9 @@ class PretrainingRun:
                   "without it, and without resume=False, to continue.")
 
     def measure_quickstart(self, discriminator):
-        """Print how well it recognizes damage in text that no run of `prose` trains on, and keep the numbers in
-        the run's folder.
+        """Print how well a discriminator recognizes damage in text that no run of `prose` trains on.
+
+        The numbers are also saved in the run's folder.
         """
         documents = load_documents("prose_held_out", "datasets").documents["text"]
         scores = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
@@ -176,10 +179,10 @@ class PretrainingRun:
         upload(path, self.c.upload_to)
 
     def check_same_run(self, learn):
-        """Check that a resumed run has the text and vocabulary that it began with. Returns {"format", "config",
-        "contents", "data", "definitions"}, which its checkpoints to resume from keep; the definitions are those with
-        which the run began.
+        """Check that a resumed run has the text and vocabulary that it began with.
 
+        Returns {"format", "config", "contents", "data", "definitions"}, which its checkpoints to resume from keep. The
+        definitions are those with which the run began.
         Raises UserError if the data differ, or if other processes loaded another checkpoint.
         """
         checkpoint, folder = self.checkpoint, self.run_folder.folder
@@ -213,8 +216,10 @@ def step_callbacks(c):
 
 
 def milestone_steps(steps, percents, stop_at):
-    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, and the last step. In a short
-    run, several percents may fall on one step. `stop_at`, if it is no such step, has itself instead of percents.
+    """Return {step: percents} at which pretraining is evaluated and saved.
+
+    The steps are shares of all steps, and the last one. In a short run, several percents may fall on one step.
+    If `stop_at` is not one of these steps, it is added with itself instead of percents.
     """
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
     at_steps = {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}

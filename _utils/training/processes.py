@@ -50,8 +50,9 @@ class Processes:
         return made[0]
 
     def share(self, size, n_rows):
-        """Rows per micro-batch: `size`, or less, so that each process has some of n_rows, in as few passes as
-        possible.
+        """Return the rows per micro-batch: at most `size`, and so few that each process gets some of n_rows.
+
+        There are as few passes as possible.
         """
         if n_rows < self.n:
             raise UserError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs "
@@ -95,8 +96,10 @@ class Processes:
 
 @cache
 def _join():
-    """Join the processes that a launcher started, once in a program. Returns a group with a timeout of days, for what
-    one process may do alone: preparing data, or runs of MNLI that others start from.
+    """Join the processes that a launcher started, once in a program.
+
+    Returns a group with a timeout of days, for what one process may do alone: preparing data, or runs of MNLI that
+    others start from.
     """
     # Runs on GPUs and on CPUs may follow each other. Processes that share a GPU exchange no tensors on it.
     has_nccl = torch.cuda.is_available() and torch.distributed.is_nccl_available()

@@ -49,9 +49,9 @@ class TextScorer:
         self.max_length = usable_length(self.loaded.network, self.loaded.hf_tokenizer, self.loaded.run)
 
     def score(self, texts):
-        """[TextScore of each] of a list of texts. One that is longer than the network's inputs is divided into parts of
-        the same length, whose scores are added.
+        """Return the TextScore of each of a list of texts.
 
+        A text longer than the network's inputs is divided into parts of the same length, whose scores are added.
         Raises UserError for a text without tokens.
         """
         encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
@@ -79,9 +79,9 @@ load = TextScorer
 
 @torch.inference_mode()
 def token_scores(model, rows, device, title, of_logits=torch.neg):
-    """{row: [score of each token that is not special]} of a PretrainedNetwork; in float32, because the scores of
-    similar texts differ little.
+    """Return {row: [score of each token that is not special]} of a PretrainedNetwork.
 
+    Scores are float32, because those of similar texts differ little.
     rows: ((ids), (1 for a special token, else 0)), tuples of the same length; equal ones are computed once, and all
     without padding.   title: of the progress bar.   of_logits: the score of a token from a discriminator's logit.
     """

@@ -8,6 +8,7 @@ import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
 import pretrain
+from _utils.networks import masked_slots
 from _utils.text import unigram_entropy
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
 
@@ -23,7 +24,7 @@ def test_metrics_match_scikit_learn():
     labels = torch.randint(10, (8, 64))
     for rows in torch.arange(40).split(8):
         pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits[rows], is_replaced[rows], is_token[rows],
-                                      chosen[rows])
+                                      chosen[rows], masked_slots(chosen[rows]))
         metrics.add(pred, (labels, labels), *LOSSES, (torch.tensor(100), is_token[rows].sum()))
     computed, truth, scores = metrics.compute(), is_replaced[is_token].numpy(), disc_logits[is_token].numpy()
     assert computed["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)

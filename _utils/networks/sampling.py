@@ -12,8 +12,8 @@ def gumbel_like(logits):
     if logits.device.type != "cpu" or torch.compiler.is_compiling():
         uniform = torch.rand_like(logits)
         return -torch.log(-torch.log(uniform + 1e-9) + 1e-9)
-    noise = uniform_like(logits)  # in place, because new tensors of this size take longer
-    return noise.add_(1e-9).log_().neg_().add_(1e-9).log_().neg_()
+    noise = uniform_like(logits).add_(1e-9).log_()  # in place, because new tensors of this size take longer
+    return torch.sub(torch.tensor(1e-9), noise, out=noise).log_().neg_()
 
 
 def uniform_like(x):

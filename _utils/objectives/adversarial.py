@@ -7,7 +7,6 @@ from torch import nn
 
 from _utils.networks.faster_layers import head_positions
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective, WeightedLoss
-from _utils.objectives.keys import AdversarialKeys
 
 
 class WithBaseline:
@@ -58,7 +57,7 @@ class AdversarialLoss(WeightedLoss):
         return ((baseline_loss - advantage * log_p) * is_sample).sum()
 
 
-class Adversarial(AdversarialKeys, Objective):
+class Adversarial(Objective):
     changes = (WithBaseline,)
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
                 "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "

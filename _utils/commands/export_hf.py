@@ -151,8 +151,7 @@ def _title(run, objective, families):
 
     run: configuration of pretrain.py.
     """
-    key, *_ = objective.networks[-1]  # for another network to finetune than the recipe's
-    if "size" not in run or run.get(key):
+    if "size" not in run or run.get(objective.networks[-1].key):
         return " and ".join(dict.fromkeys(families))
     is_electra = not objective.title and families[-1] in ("electra", "roformer")
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
@@ -174,8 +173,7 @@ def _classifier_export(checkpoint, path):
     objective = OBJECTIVES.get(run.objective, OBJECTIVES[ELECTRA])
     title = "ELECTRA" if family == "electra" and not objective.title else family
     if run.objective:
-        _, part, _ = objective.networks[-1]
-        training = objective.training[part]
+        training = objective.training[objective.networks[-1].part]
     else:  # a model of transformers
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     made_by = {"run": asdict(run), "versions": checkpoint["versions"]}

@@ -64,4 +64,4 @@ class Adversarial(Objective):
                              f"the generator of an adversarial {ELECTRA}"}
 
     def make_loss(self, c, electra_loss):
-        return AdversarialLoss(super().make_loss(c.copy_with({"gen_smooth_label": False}), electra_loss))
+        return AdversarialLoss(super().make_loss(c, electra_loss))

@@ -19,6 +19,8 @@ arguments of Pretrain.ipynb's ELECTRALoss and returns one or two terms: the firs
 under its name, which ends with _loss.
 Everything else asks the objective, and never for its name.
 """
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -31,6 +33,17 @@ ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 DETECTION, MASKED_LM = "by replaced token detection", "by masked language modelling"
 AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA}"
 AS_GENERATOR = f"{MASKED_LM}, as the generator of an {ELECTRA}"
+
+
+class TrainedNetwork(NamedTuple):
+    """A network that an objective trains."""
+    key: str  # of the configuration, which replaces it
+    part: str  # of a checkpoint, as which it is built and saved
+    shape: str  # the attribute of the recipe
+
+
+GENERATOR = TrainedNetwork("generator", "generator", "generator")
+DISCRIMINATOR = TrainedNetwork("discriminator", "discriminator", "discriminator")
 
 
 def smoothing(value):
@@ -63,20 +76,17 @@ class WeightedLoss(nn.Module):
 
 class Objective:
     """An objective, here ELECTRA's. c: a configuration."""
-
-    # Networks that are trained, the one to finetune last: the key that replaces it, its part of a checkpoint, and the
-    # attribute of the recipe with its shape.
-    networks = (("generator", "generator", "generator"), ("discriminator", "discriminator", "discriminator"))
+    networks = (GENERATOR, DISCRIMINATOR)  # that are trained; the last one is the one to finetune
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         """The networks with fresh weights, as transformers initializes them."""
         recipe, built = recipe_of(c), []
-        for key, part, shape in self.networks:
-            if c[key]:
-                config = read_config(c[key], vocab_size, pad_token_id)
+        for network in self.networks:
+            if source := c[network.key]:
+                config = read_config(source, vocab_size, pad_token_id)
             else:
-                config = getattr(recipe, shape).config(vocab_size, pad_token_id, recipe.initializer_range)
-            built.append(build_network(part, config))
+                config = getattr(recipe, network.shape).config(vocab_size, pad_token_id, recipe.initializer_range)
+            built.append(build_network(network.part, config))
         return built
 
     def trained(self, c):
@@ -115,8 +125,8 @@ class Objective:
         """The loss function of a configuration. electra_loss: the class ELECTRALoss of the notebook."""
         return electra_loss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
 
-    # A method of (c, processes, pretrain) that trains or resumes a run that comes before, with the function `pretrain`
-    # of a configuration and processes, and returns the configuration to train with afterwards.
+    # A method of (c, processes, pretrain), that first trains or resumes another run, by `pretrain` of its
+    # configuration and `processes`, and returns the configuration to train with afterwards.
     first_stage = None
 
     def predicted(self, mask_prob):
@@ -127,6 +137,6 @@ class Objective:
 
     title = None  # of a network that is not ELECTRA's
     fills_masks = True  # whether an exported masked language model has seen [MASK]
-    token_score = None  # the log-probability that minus the discriminator's logit of a token is, if it is one
+    token_score = None  # what minus the discriminator's logit of a token is, if it is not log-odds
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR}",  # phrases after "Pretrained"
                 "generator": AS_GENERATOR}

@@ -34,7 +34,8 @@ class WithTwoTowers:
 
     The `extra` of the output has its ClozeLoss.
     """
-    reads_padding = True  # through the shift that wraps around, and what padding sees from the right
+    # Through the shift that wraps around, and what padding sees from the right. So no batch is cut to its longest row.
+    reads_padding = True
 
     def __init__(self, towers, discriminator, hf_tokenizer, *settings):
         super().__init__(towers, discriminator, hf_tokenizer, *settings)

@@ -111,8 +111,8 @@ KEYS = {
     ),
     "two_tower_generator": ObjectiveKeys(("two_tower_generator", True), **_TWO_TOWERS),
 }
-_SELECTED_BY = [keys.selected_by for keys in KEYS.values()]
-NAMES = tuple(value for key, value in _SELECTED_BY if key == "objective")  # values of the key `objective`
+# Values of the key `objective`.
+NAMES = tuple(keys.selected_by[1] for keys in KEYS.values() if keys.selected_by[0] == "objective")
 
 
 def selecting(c):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from _utils.objectives.base import MASKED_LM, Objective, WeightedLoss, smoothing
+from _utils.objectives.base import GENERATOR, MASKED_LM, Objective, WeightedLoss, smoothing
 
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
@@ -33,7 +33,7 @@ class MaskedLMLoss(WeightedLoss):
 
 
 class MaskedLM(Objective):
-    networks = (("generator", "generator", "encoder"),)
+    networks = (GENERATOR._replace(shape="encoder"),)
     title = "masked language model"
     training = {"generator": MASKED_LM}
 

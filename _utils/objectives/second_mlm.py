@@ -4,7 +4,7 @@ from typing import NamedTuple
 import torch
 
 from _utils.networks.faster_layers import logits_at
-from _utils.objectives.base import Objective, WeightedLoss, smoothing
+from _utils.objectives.base import DISCRIMINATOR, GENERATOR, Objective, WeightedLoss, smoothing
 from _utils.objectives.mlm import masked_lm_loss
 
 
@@ -51,7 +51,7 @@ class SecondNetworkLoss(WeightedLoss):
 class SecondMLM(Objective):
     """The base class of both objectives. A subclass has `loss`, a SecondNetworkLoss."""
     fills_masks = False
-    networks = (("generator", "generator", "generator"), ("discriminator", "generator", "discriminator"))
+    networks = (GENERATOR, DISCRIMINATOR._replace(part="generator"))
 
     def make_loss(self, c, electra_loss):
         return self.loss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

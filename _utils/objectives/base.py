@@ -125,7 +125,7 @@ class Objective:
         """The loss function of a configuration. electra_loss: the class ELECTRALoss of the notebook."""
         return electra_loss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
 
-    # A method of (c, processes, pretrain), that first trains or resumes another run, by `pretrain` of its
+    # A method of (c, processes, pretrain) that first trains or resumes another run, by `pretrain` of its
     # configuration and `processes`, and returns the configuration to train with afterwards.
     first_stage = None
 

@@ -20,7 +20,7 @@ from _utils.errors import UserError, as_user_error, may_lose_reader, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
-from _utils.objectives.keys import conflicting_keys, default_name, is_chosen, selected
+from _utils.objectives.keys import KEYS, conflicting_keys, default_name, keys_without_effect, selected, selecting
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
 
@@ -173,7 +173,7 @@ NO_EFFECT = [
 ]
 NETWORKS_AND_VOCABULARY = "vocab initial_weights generator discriminator".split()  # may be ids on the hub
 # Keys for which None means the value of the recipe.
-FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
+FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying disc_weight".split()
 
 
 def complete(config):
@@ -191,16 +191,15 @@ def complete(config):
     if is_pair(config.initial_weights):
         config = config.unless_chosen(_values_of_pair(config))
     config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
-    objective = selected(config)
-    for key in conflicting_keys(config, objective):
-        selecting, value = objective.selected_by
-        raise UserError(f"{key}={config[key]!r} contradicts {selecting}={value!r}. Leave it out.")
-    from_recipe = _recipe_values(config, objective)
-    config = without_unused(config, [*objective.no_effect, *NO_EFFECT], config.with_defaults(from_recipe))
-    config = config.copy_with(objective.implied).with_defaults(from_recipe)
+    objective = KEYS[selected(config)]
+    decider, value = objective.selected_by
+    for key in conflicting_keys(config):
+        raise UserError(f"{key}={config[key]!r} contradicts {decider}={value!r}. Leave it out.")
+    defaults = _defaults(config, objective)
+    no_effect = [(decider, value.__eq__, keys_without_effect(objective)), *NO_EFFECT]
+    config = without_unused(config, no_effect, config.with_defaults(defaults)).with_defaults(defaults)
     if config.steps:
         config = with_schedule(config, config.steps)
-    config = config.with_defaults(objective.defaults(config))
     if n_processes() == 1:  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config, objective)
@@ -229,15 +228,15 @@ def without_unused(config, no_effect, decided):
     return config
 
 
-def _recipe_values(config, objective):
-    """{key: value for None} of keys that the recipe determines. Continued pretraining has its own number of steps:
-    `continued_steps`.
+def _defaults(config, objective):
+    """{key: value for None} of keys that the recipe or the objective determines. Continued pretraining has its own
+    number of steps: `continued_steps`.
     """
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):
-        values |= {"steps": None, "lr": recipe.lr / objective.pair_lr_divisor}
-    return values
+        values |= {"steps": None, "lr": recipe.lr if objective.has_new_generator else recipe.lr / 10}
+    return values | objective.defaults(config)
 
 
 def with_schedule(config, steps):
@@ -268,8 +267,8 @@ def _values_of_pair(config):
         from _utils.runs.checkpoints import load_pretraining_checkpoint  # PyTorch reads it
         run = load_pretraining_checkpoint(path)["config"]
         values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
-        objective = selected(run)
-        if objective.is_kept and not is_chosen(config):
+        objective = KEYS[selected(run)]
+        if objective.is_kept and config.objective is None and not selecting(config):
             values |= dict([objective.selected_by])
     elif name.startswith("google/"):
         values["masking"] = "official"
@@ -292,7 +291,8 @@ def _check(config, objective):
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
     if (config.micro_batch or 0) > config.bs:
         raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
-    objective.check(config)
+    for check in objective.checks:
+        check(config)
     _check_texts(config)
     _check_normalization(config)
     _check_address(config.upload_to)
@@ -322,7 +322,10 @@ def _check_normalization(config):
 
 def _check_pair(config, objective):
     """UserError for keys that conflict with continued pretraining."""
-    conflicting = [key for key in objective.of_pair if config[key] is not None]
+    of_pair = ["generator", "discriminator"]
+    if not objective.has_new_generator:
+        of_pair += ["generator_hidden_size", "generator_layers"]
+    conflicting = [key for key in of_pair if config[key] is not None]
     if not objective.continues_pairs:
         conflicting.append(objective.selected_by[0])
     for key in conflicting:

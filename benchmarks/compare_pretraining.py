@@ -10,7 +10,8 @@ from _utils.errors import UserError
 from _utils.finetuning.runs import SCORES, Runs
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.keys import selected
+from _utils.objectives.kinds import OBJECTIVES
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
 from _utils.runs.checkpoints import load_pretraining_checkpoint
@@ -117,18 +118,19 @@ def checkpoint_flops(path):
     checkpoint = load_pretraining_checkpoint(path)
     config = SimpleNamespace(**checkpoint["config"])
     parts = parts_of(checkpoint)
-    objective = objective_of(checkpoint["config"])
-    if config.initial_weights not in FRESH_WEIGHTS and not objective.has_first_stage:
+    objective = selected(checkpoint["config"])
+    first_stage = OBJECTIVES[objective].first_stage
+    if config.initial_weights not in FRESH_WEIGHTS and not first_stage:
         raise UserError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                         f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
     networks = {part: network_from(config_of(checkpoint, part, path)) for part in parts}
     if "towers_config" in checkpoint:  # the generator has two towers
         networks["generator"] = network_from(config_of(checkpoint, "towers", path))
-    recipe = recipe_of_checkpoint(recipe_of(config), objective.name, networks)
+    recipe = recipe_of_checkpoint(recipe_of(config), objective, networks)
     vocab_size = checkpoint[f"{parts[-1]}_config"]["vocab_size"]
     per_token = lambda name: flops_per_token(recipe, vocab_size, config.max_length, config.mask_prob, name)
-    flops = checkpoint["step"] * per_token(objective.name)
-    if objective.has_first_stage:
+    flops = checkpoint["step"] * per_token(objective)
+    if first_stage:
         flops += config.two_stage_steps * per_token("mlm")
     return config.bs * config.max_length * flops
 

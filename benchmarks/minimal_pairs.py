@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
+import torch.nn.functional as F
 from scipy.stats import binomtest
 
 from _utils.errors import UserError
@@ -108,6 +110,11 @@ def load_models(names, part=None, untrained_seed=None):
     return models
 
 
+def log_of_original(logits):
+    """log(1 - P(replaced)) of tokens, from the logits of a discriminator."""
+    return F.logsigmoid(-logits)
+
+
 def score(model, sentences, device, name):
     """{sentence: score} of a PretrainedNetwork, for a list of sentences: the sum of the scores of its tokens.
 
@@ -120,7 +127,8 @@ def score(model, sentences, device, name):
     encoded = text_tokenizer(model.hf_tokenizer).encode_batch(sentences)
     rows = [(tuple(one.ids), tuple(one.special_tokens_mask)) for one in encoded]
     check_length(model.network, max(len(ids) for ids, _ in rows), repr(name))
-    scores = token_scores(model, rows, device, name, objective_of(model.run).score_in_pairs)
+    of_logits = torch.neg if objective_of(model.run).token_score else log_of_original
+    scores = token_scores(model, rows, device, name, of_logits)
     return {sentence: sum(scores[row]) for sentence, row in zip(sentences, rows)}
 
 

@@ -32,7 +32,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Count, count, list_of
-from _utils.objectives import keys
+from _utils.objectives.keys import NAMES, selected
 from _utils.objectives.kinds import objective_of
 from _utils.recipes import RECIPES
 from _utils.seeds import set_seed
@@ -59,7 +59,7 @@ from benchmarks.report import (
 )
 
 VARIANTS = ("reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16")
-OF_OBJECTIVES = tuple(f"{name} {precision}" for name in keys.NAMES for precision in ("fp32", "bf16"))
+OF_OBJECTIVES = tuple(f"{name} {precision}" for name in NAMES for precision in ("fp32", "bf16"))
 DEFAULTS = {
     "size": "small",
     "bs": None,
@@ -322,7 +322,7 @@ def main(arguments):
         print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares_of_parts.items()))
     tokens, rows = c.bs * c.max_length, {}
     for name in names:
-        objective = objective_of(configuration(given, name)).name
+        objective = selected(configuration(given, name))
         flops = flops_per_token(RECIPES[c.size], given["vocab"], c.max_length, c.mask_prob, objective)
         rows[name] = {"ms/step": 1e3 * median(seconds[name]), "tokens/s": tokens / median(seconds[name]),
                       "ratio to reference fp32": ratio(seconds, "reference fp32", name),

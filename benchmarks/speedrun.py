@@ -208,7 +208,7 @@ def main(arguments):
     if given.steps and given.minutes:
         raise UserError(f"minutes={given.minutes:g} chooses the number of steps, which conflicts with "
                         f"steps={given.steps}. Leave out one of them.")
-    if objective_of(c).has_first_stage and not given.steps:
+    if objective_of(c).first_stage and not given.steps:
         raise UserError(f"The time of objective={c.objective} cannot be chosen, because it trains in two stages. Set "
                         "steps.")
     if "prepare" in given.stages:

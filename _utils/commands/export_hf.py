@@ -15,7 +15,8 @@ from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, t
 from _utils.names import find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.objectives.kinds import named, objective_of
+from _utils.objectives.keys import ELECTRA
+from _utils.objectives.kinds import OBJECTIVES, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
 from _utils.runs.log import MILESTONE, read_metrics
@@ -150,7 +151,7 @@ def _title(run, objective, families):
 
     run: configuration of pretrain.py.
     """
-    if "size" not in run or run.get(objective.network_key):
+    if "size" not in run or run.get(objective.networks[-1].key):
         return " and ".join(dict.fromkeys(families))
     is_electra = not objective.title and families[-1] in ("electra", "roformer")
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
@@ -169,10 +170,10 @@ def _classifier_export(checkpoint, path):
     ids = {label: i for i, label in labels.items()}
     hf_tokenizer, values = task.head.exported(tokenizer_of(checkpoint), run.settings)
     config.update({"id2label": labels, "label2id": ids, "problem_type": task.head.problem_type, **values})
-    objective = named(run.objective)
+    objective = OBJECTIVES.get(run.objective, OBJECTIVES[ELECTRA])
     title = "ELECTRA" if family == "electra" and not objective.title else family
     if run.objective:
-        training = objective.training[objective.finetuned]
+        training = objective.training[objective.networks[-1].part]
     else:  # a model of transformers
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     made_by = {"run": asdict(run), "versions": checkpoint["versions"]}

@@ -222,7 +222,7 @@ class Group:
             seed=planned.seed,
             settings=settings,
             pretrained_checkpoint=self.pretrained.name,
-            objective=selected(self.pretrained.run).name if self.pretrained.run else None,
+            objective=selected(self.pretrained.run) if self.pretrained.run else None,
             synthetic=uses_synthetic_glue(c) and not task.as_data(),
             mnli_run=planned.mnli_run and planned.mnli_run.run,
             train_rows=planned.data.train.n_examples,

@@ -8,7 +8,6 @@ from torch import nn
 
 from _utils.networks.faster_layers import head_positions
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective, WeightedLoss
-from _utils.objectives.keys import AdversarialKeys
 
 
 class WithBaseline:
@@ -59,11 +58,11 @@ class AdversarialLoss(WeightedLoss):
         return ((baseline_loss - advantage * log_p) * is_sample).sum()
 
 
-class Adversarial(AdversarialKeys, Objective):
+class Adversarial(Objective):
     changes = (WithBaseline,)
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
                 "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "
                              f"the generator of an adversarial {ELECTRA}"}
 
     def make_loss(self, c, electra_loss):
-        return AdversarialLoss(super().make_loss(c.copy_with({"gen_smooth_label": False}), electra_loss))
+        return AdversarialLoss(super().make_loss(c, electra_loss))

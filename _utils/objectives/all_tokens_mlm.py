@@ -5,7 +5,6 @@ from torch import nn
 
 from _utils.networks.faster_layers import head_positions
 from _utils.objectives.base import ELECTRA
-from _utils.objectives.keys import AllTokensMLMKeys
 from _utils.objectives.second_mlm import PredictsTokens, SecondMLM, SecondNetworkLoss
 
 
@@ -40,7 +39,7 @@ class AllTokensMLMLoss(SecondNetworkLoss):
         return (nll * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
 
 
-class AllTokensMLM(AllTokensMLMKeys, SecondMLM):
+class AllTokensMLM(SecondMLM):
     title = "All-Tokens MLM"
     changes = (CopiesOrPredicts,)
     loss = AllTokensMLMLoss
@@ -48,5 +47,5 @@ class AllTokensMLM(AllTokensMLMKeys, SecondMLM):
                              "which a generator replaced some, with a copy mechanism that is not part of this model. "
                              "Its inputs contained no [MASK]"}
 
-    def second_share(self, mask_prob):
-        return 1.
+    def predicted(self, mask_prob):
+        return mask_prob + 1.

@@ -1,29 +1,31 @@
 """The protocol of objectives, and its base case, ELECTRA's replaced token detection.
 
-An objective is a subclass of `Objective` in a separate file, listed in kinds.py. It defines only what differs:
+A new objective has three places:
 
-    selected_by, unused, defaults, check    what it means for the keys of a configuration: a base class in keys.py
-    networks, fresh, trained                the networks that are built, or loaded and continued
-    changes, make_model, make_loss          what it changes in the model and the loss of Pretrain.ipynb
-    predicted                               what a step keeps for the backward pass
-    first_stage                             a run that comes before
-    minus_logit, score_in_pairs             what the discriminator's logits say about a text
-    title, training, finetuned              how exported networks are described
+1. A file with a subclass of `Objective`, which defines only what differs:
 
-Its model names the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
-positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. If padding changes
-its outputs for tokens (`reads_padding`), no batch is cut to its longest row. Its loss has the arguments of
-Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second under its name,
-which ends with _loss.
+    networks, fresh, load_pair       the networks that are built, or loaded and continued
+    changes, make_loss, predicted    what it changes in the model and the loss of Pretrain.ipynb, and in their memory
+    first_stage                      a run that comes before
+    title, training, fills_masks     how exported networks are described
+    token_score                      what the discriminator's logits say about a text
+
+2. An entry in keys.py: KEYS, which says what it means for the keys of a configuration.
+3. An entry in kinds.py: OBJECTIVES, under the same name.
+
+A model may name the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
+positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. The loss has the
+arguments of Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second
+under its name, which ends with _loss.
 Everything else asks the objective, and never for its name.
 """
+from typing import NamedTuple
+
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.build import build_network, check_length, read_config, shared_modules
 from _utils.networks.pretrained import load_pair
-from _utils.objectives.keys import ObjectiveKeys
 from _utils.recipes import is_pair, recipe_of
 from _utils.text.vocabulary import load_tokenizer
 
@@ -31,6 +33,17 @@ ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 DETECTION, MASKED_LM = "by replaced token detection", "by masked language modelling"
 AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA}"
 AS_GENERATOR = f"{MASKED_LM}, as the generator of an {ELECTRA}"
+
+
+class TrainedNetwork(NamedTuple):
+    """A network that an objective trains."""
+    key: str  # of the configuration, which replaces it
+    part: str  # of a checkpoint, as which it is built and saved
+    shape: str  # the attribute of the recipe
+
+
+GENERATOR = TrainedNetwork("generator", "generator", "generator")
+DISCRIMINATOR = TrainedNetwork("discriminator", "discriminator", "discriminator")
 
 
 def smoothing(value):
@@ -61,24 +74,19 @@ class WeightedLoss(nn.Module):
         return pred.is_mlm_applied.sum(), pred.attention_mask.sum()
 
 
-class Objective(ObjectiveKeys):
+class Objective:
     """An objective, here ELECTRA's. c: a configuration."""
-    fills_masks = True  # whether an exported masked language model has seen [MASK]
-
-    # Networks
-
-    # Those that are trained, the generator first: part, and attribute of the recipe with the Network.
-    networks = (("generator", "generator"), ("discriminator", "discriminator"))
+    networks = (GENERATOR, DISCRIMINATOR)  # that are trained; the last one is the one to finetune
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         """The networks with fresh weights, as transformers initializes them."""
         recipe, built = recipe_of(c), []
-        for (part, shape), source in zip(self.networks, (c.generator, c.discriminator)):
-            if source:
+        for network in self.networks:
+            if source := c[network.key]:
                 config = read_config(source, vocab_size, pad_token_id)
             else:
-                config = getattr(recipe, shape).config(vocab_size, pad_token_id, recipe.initializer_range)
-            built.append(build_network(part, config))
+                config = getattr(recipe, network.shape).config(vocab_size, pad_token_id, recipe.initializer_range)
+            built.append(build_network(network.part, config))
         return built
 
     def trained(self, c):
@@ -99,47 +107,36 @@ class Objective(ObjectiveKeys):
         return None
 
     def load_pair(self, c):
+        """The trained networks of `initial_weights`."""
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
 
     # Training
 
-    changes = ()  # mixins of the notebook's ELECTRAModel, which override what differs
+    changes = ()  # mixins of the notebook's ELECTRAModel, which override what differs; their `c` is the configuration
 
     def make_model(self, c, networks, hf_tokenizer, electra_model):
         """The model of a configuration. electra_model: the class ELECTRAModel of the notebook."""
-        model_class = type("Model", (*self.changes, electra_model), {}) if self.changes else electra_model
-        return model_class(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
+        model_class = type("Model", (*self.changes, electra_model), {"c": c}) if self.changes else electra_model
+        generator, discriminator = networks if len(networks) > 1 else (*networks, None)
+        return model_class(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct,
+                           c.tying)
 
     def make_loss(self, c, electra_loss):
         """The loss function of a configuration. electra_loss: the class ELECTRALoss of the notebook."""
         return electra_loss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
 
-    has_first_stage = False
-
-    def first_stage(self, c, processes, pretrain):
-        """The configuration to train with, after a run that comes before, if there is one.
-
-        pretrain: trains or resumes the run of a configuration and processes.
-        """
-        return c
+    # A method of (c, processes, pretrain) that first trains or resumes another run, by `pretrain` of its
+    # configuration and `processes`, and returns the configuration to train with afterwards.
+    first_stage = None
 
     def predicted(self, mask_prob):
         """Positions whose logits over the vocabulary are kept for the backward pass, as a share of the tokens."""
         return mask_prob
 
-    # Scores of texts
-
-    # what minus the discriminator's logit of a token is
-    minus_logit = "minus the discriminator's logit of \"replaced\", the log-odds that the token is original"
-
-    def score_in_pairs(self, logits):
-        """The scores of tokens in minimal pairs, from the discriminator's logits."""
-        return F.logsigmoid(-logits)
-
-    # Descriptions of exported networks
+    # Exported networks, and scores of texts
 
     title = None  # of a network that is not ELECTRA's
-    finetuned = "discriminator"  # part of a checkpoint
+    fills_masks = True  # whether an exported masked language model has seen [MASK]
+    token_score = None  # what minus the discriminator's logit of a token is, if it is not log-odds
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR}",  # phrases after "Pretrained"
                 "generator": AS_GENERATOR}
-    network_key = "discriminator"  # of the configuration, for the network to finetune

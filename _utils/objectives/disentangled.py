@@ -8,7 +8,6 @@ import torch.nn.functional as F
 
 from _utils.networks.build import shared_modules
 from _utils.objectives.base import Objective
-from _utils.objectives.keys import DisentangledKeys
 
 
 class DisentangledEmbeddings:
@@ -28,7 +27,7 @@ class DisentangledEmbeddings:
         return {"generator": self.generator, "discriminator": merged}
 
 
-class Disentangled(DisentangledKeys, Objective):
+class Disentangled(Objective):
     changes = (DisentangledEmbeddings,)
 
     def fresh(self, c, vocab_size, pad_token_id=0):

@@ -1,6 +1,5 @@
 """ELECTRA 15%: the discriminator is trained and measured at the masked positions only (paper, section 3.5)."""
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
-from _utils.objectives.keys import ELECTRA15Keys
 
 
 class MaskedPositionsOnly:
@@ -14,7 +13,7 @@ class MaskedPositionsOnly:
         return output._replace(attention_mask=output.is_mlm_applied)  # the positions that count, for losses and metrics
 
 
-class ELECTRA15(ELECTRA15Keys, Objective):
+class ELECTRA15(Objective):
     changes = (MaskedPositionsOnly,)
     training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%",
                 "generator": f"{AS_GENERATOR} 15%"}

@@ -20,7 +20,6 @@ from _utils.networks.pretrained import (
 )
 from _utils.networks.two_towers import TwoTowers
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective, WeightedLoss
-from _utils.objectives.keys import ElectricKeys, TwoTowerKeys
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import never_masked
 
@@ -34,10 +33,16 @@ class ClozeLoss(NamedTuple):
 class WithTwoTowers:
     """The generator is TwoTowers, which predicts each token of the text, in which nothing is hidden (F99).
 
-    The `extra` of the output has its ClozeLoss.   never_masked: the ids of special tokens, set by the objective.
+    The `extra` of the output has its ClozeLoss.
     """
-    reads_padding = True  # through the shift that wraps around, and what padding sees from the right
-    never_masked = ()
+    # Through the shift that wraps around, and what padding sees from the right. So no batch is cut to its longest row.
+    reads_padding = True
+
+    def __init__(self, towers, discriminator, hf_tokenizer, *settings):
+        super().__init__(towers, discriminator, hf_tokenizer, *settings)
+        for source, target in shared_modules(towers.ltr, towers.rtl, self.c.tying):
+            share_parameters(source, target)
+        self.never_masked = never_masked(hf_tokenizer, self.c.masking)  # ids of special tokens
 
     def saved_networks(self):
         return {"towers": self.generator, "discriminator": self.discriminator}
@@ -63,15 +68,14 @@ class WithEnergy(WithTwoTowers):
     """The discriminator's head is an energy, -log P(token | all other tokens).
 
     The logit of "sampled" is the energy plus the generator's log-probability of the token that is shown, plus
-    `log_odds`. All samples count as such, also those that are the original token (F100).
-    log_odds: of being masked, set by the objective.
+    the log-odds of being masked. All samples count as such, also those that are the original token (F100).
     """
-    log_odds = 0.
 
     def forward(self, *inputs):
         output = super().forward(*inputs)
         log_q = self.generator.log_probabilities(output.generated, self.log_sums)
-        return output._replace(disc_logits=output.disc_logits + log_q + self.log_odds,
+        log_odds = math.log(self.c.mask_prob / (1 - self.c.mask_prob))
+        return output._replace(disc_logits=output.disc_logits + log_q + log_odds,
                                is_replaced=output.is_mlm_applied > 0)
 
 
@@ -91,7 +95,7 @@ class TwoTowerLoss(WeightedLoss):
         return pred.extra.may_be_masked.sum(), pred.attention_mask.sum()
 
 
-class TwoTowerGenerator(TwoTowerKeys, Objective):
+class TwoTowerGenerator(Objective):
     changes = (WithTwoTowers,)
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} whose generator has two towers"}
 
@@ -105,27 +109,16 @@ class TwoTowerGenerator(TwoTowerKeys, Objective):
         check_trained_together(towers, discriminator, c.tying, name)
         return towers, discriminator
 
-    def make_model(self, c, networks, hf_tokenizer, electra_model):
-        model, towers = super().make_model(c, networks, hf_tokenizer, electra_model), networks[0]
-        for source, target in shared_modules(towers.ltr, towers.rtl, c.tying):
-            share_parameters(source, target)
-        model.never_masked = never_masked(hf_tokenizer, c.masking)
-        model.log_odds = math.log(c.mask_prob / (1 - c.mask_prob))
-        return model
-
     def make_loss(self, c, electra_loss):
         return TwoTowerLoss((c.gen_weight, c.disc_weight))
 
 
-class Electric(ElectricKeys, TwoTowerGenerator):
+class Electric(TwoTowerGenerator):
     title = "Electric"
     changes = (WithEnergy,)
-    minus_logit = "log P(token | all other tokens), which minus the energy of Electric estimates"
+    token_score = "log P(token | all other tokens), which minus the energy of Electric estimates"
     training = {"discriminator": "as the energy-based cloze model [Electric](https://arxiv.org/abs/2012.08561): minus "
                                  "its logit of a token estimates log P(token | all other tokens)"}
-
-    def score_in_pairs(self, logits):
-        return -logits
 
 
 def load_towers(name):

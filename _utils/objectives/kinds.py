@@ -13,25 +13,31 @@ from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator
 
-ELECTRA = Objective()
-OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
-              UniformGenerator(), NewGenerator(), Disentangled(), Electric(), TwoTowerGenerator())
+# By the names of KEYS.
+OBJECTIVES = {
+    "electra": Objective(),
+    "mlm": MaskedLM(),
+    "electra_15": ELECTRA15(),
+    "replace_mlm": ReplaceMLM(),
+    "all_tokens_mlm": AllTokensMLM(),
+    "two_stage": TwoStage(),
+    "adversarial": Adversarial(),
+    "uniform_generator": UniformGenerator(),
+    "new_generator": NewGenerator(),
+    "disentangled": Disentangled(),
+    "electric": Electric(),
+    "two_tower_generator": TwoTowerGenerator(),
+}
 
 
 def objective_of(c):
     """The Objective of a configuration, or of that of a checkpoint."""
-    return selected(c, OBJECTIVES)
-
-
-def named(name):
-    """The Objective that is recorded under a name; ELECTRA for an unknown one."""
-    return next((one for one in OBJECTIVES if one.name == name), ELECTRA)
+    return OBJECTIVES[selected(c)]
 
 
 def check_fills_masks(name, loaded):
     """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
-    objective = objective_of(loaded.run)
-    if not objective.fills_masks:
-        raise UserError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
+    if not objective_of(loaded.run).fills_masks:
+        raise UserError(f"{name!r} was trained with objective={selected(loaded.run)}, on inputs without [MASK], so it "
                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "
                         "discriminator.")

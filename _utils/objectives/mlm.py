@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from _utils.objectives.base import MASKED_LM, Objective, WeightedLoss, smoothing
-from _utils.objectives.keys import MaskedLMKeys
+from _utils.objectives.base import GENERATOR, MASKED_LM, Objective, WeightedLoss, smoothing
 
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
@@ -34,13 +33,10 @@ class MaskedLMLoss(WeightedLoss):
         return GeneratorLoss(masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth))
 
 
-class MaskedLM(MaskedLMKeys, Objective):
-    networks = (("generator", "encoder"),)
-    title, finetuned, network_key = "masked language model", "generator", "generator"
+class MaskedLM(Objective):
+    networks = (GENERATOR._replace(shape="encoder"),)
+    title = "masked language model"
     training = {"generator": MASKED_LM}
-
-    def make_model(self, c, networks, hf_tokenizer, electra_model):
-        return electra_model(*networks, None, hf_tokenizer)
 
     def make_loss(self, c, electra_loss):
         return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)

@@ -2,11 +2,10 @@
 from _utils.networks.build import build_network, shared_modules
 from _utils.networks.pretrained import load_discriminator
 from _utils.objectives.base import Objective
-from _utils.objectives.keys import NewGeneratorKeys
 from _utils.recipes import recipe_of
 
 
-class NewGenerator(NewGeneratorKeys, Objective):
+class NewGenerator(Objective):
     def load_pair(self, c):
         discriminator = load_discriminator(c.initial_weights, c.size, c.max_length)
         return fresh_generator(c, discriminator), discriminator

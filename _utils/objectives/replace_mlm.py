@@ -4,7 +4,6 @@ It is described in section 3.5 of the paper.
 """
 from _utils.objectives.base import ELECTRA
 from _utils.objectives.electra_15 import MaskedPositionsOnly
-from _utils.objectives.keys import ReplaceMLMKeys
 from _utils.objectives.mlm import masked_lm_loss
 from _utils.objectives.second_mlm import PredictsTokens, SecondMLM, SecondNetworkLoss
 
@@ -17,12 +16,12 @@ class ReplaceMLMLoss(SecondNetworkLoss):
         return masked_lm_loss(pred.extra, pred, targ_ids, n_slots)
 
 
-class ReplaceMLM(ReplaceMLMKeys, SecondMLM):
+class ReplaceMLM(SecondMLM):
     title = "Replace MLM"
     changes = (MaskedPositionsOnly, PredictsTokens)
     loss = ReplaceMLMLoss
     training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "
                              "which a generator replaced some. Its inputs contained no [MASK]"}
 
-    def second_share(self, mask_prob):
-        return mask_prob
+    def predicted(self, mask_prob):
+        return 2 * mask_prob

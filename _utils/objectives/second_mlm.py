@@ -4,8 +4,7 @@ from typing import NamedTuple
 import torch
 
 from _utils.networks.faster_layers import logits_at
-from _utils.objectives.base import Objective, WeightedLoss, smoothing
-from _utils.objectives.keys import SecondMLMKeys
+from _utils.objectives.base import DISCRIMINATOR, GENERATOR, Objective, WeightedLoss, smoothing
 from _utils.objectives.mlm import masked_lm_loss
 
 
@@ -49,18 +48,10 @@ class SecondNetworkLoss(WeightedLoss):
         return TwoLosses(gen_loss, self.second_loss(pred, targ_ids, n_tokens))
 
 
-class SecondMLM(SecondMLMKeys, Objective):
-    """The protocol of Replace MLM and All-Tokens MLM.
-
-    loss: a SecondNetworkLoss.   second_share: the share of the tokens that the second network predicts.
-    Both are defined by subclasses.
-    """
+class SecondMLM(Objective):
+    """The base class of both objectives. A subclass has `loss`, a SecondNetworkLoss."""
     fills_masks = False
-    networks = (("generator", "generator"), ("generator", "discriminator"))
-    finetuned = "generator"
-
-    def predicted(self, mask_prob):
-        return mask_prob + self.second_share(mask_prob)
+    networks = (GENERATOR, DISCRIMINATOR._replace(part="generator"))
 
     def make_loss(self, c, electra_loss):
         return self.loss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

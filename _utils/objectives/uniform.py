@@ -3,7 +3,6 @@ import torch
 from torch import nn
 
 from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective
-from _utils.objectives.keys import UniformGeneratorKeys
 
 
 class EqualLogits(nn.Module):
@@ -29,7 +28,7 @@ class WithoutGenerator:
         return {"discriminator": self.discriminator}
 
 
-class UniformGenerator(UniformGeneratorKeys, Objective):
+class UniformGenerator(Objective):
     changes = (WithoutGenerator,)
     training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
                                  "generator"}

@@ -13,7 +13,8 @@ from _utils.errors import UserError
 from _utils.files import check_writable, content_key, file_chunks, write_text_atomically
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
-from _utils.objectives.kinds import ELECTRA, objective_of
+from _utils.objectives.keys import ELECTRA, KEYS, selected
+from _utils.objectives.kinds import objective_of
 from _utils.progress import counted
 from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.definitions import changed_definitions, definitions_of
@@ -60,7 +61,8 @@ def pretraining_run(c, pretrain, processes=None):
     Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     given, processes = processes, processes or Processes(c.device)
-    c = objective_of(c).first_stage(c, processes, pretrain)
+    if first_stage := objective_of(c).first_stage:
+        c = first_stage(c, processes, pretrain)
     with ExitStack() as stack:
         yield PretrainingRun(c, processes, stack, definitions_of(pretrain))
     processes.wait()  # until the main process has saved everything, which may be another run's start
@@ -250,8 +252,8 @@ def print_summary(c, run_folder, learn, entropy, first_step):
         return
     n, n_held_out = len(learn.dls.train_ds), sum(len(loader.dataset) for loader in learn.dls.loaders[1:])
     name = f"Resuming the run {run_folder.name} after step {first_step:,}" if first_step else run_folder.name
-    usual = dict([ELECTRA.selected_by], masking="bernoulli", initial_weights="huggingface")
-    keys = dict.fromkeys([*usual, objective_of(c).selected_by[0]])
+    usual = {"objective": ELECTRA, "masking": "bernoulli", "initial_weights": "huggingface"}
+    keys = dict.fromkeys([*usual, KEYS[selected(c)].selected_by[0]])
     differing = "".join(f", {key}={c[key]}" for key in keys if c[key] != usual.get(key))
     print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
           f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "

@@ -21,7 +21,9 @@ from _utils.training.device import choose_device
 
 # measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}
+# Meanings of the score of a token.
 BY_MASKING = "log P(token | all other tokens), by a masked language model that masks one token at a time"
+LOG_ODDS = "minus the discriminator's logit of \"replaced\", the log-odds that the token is original"
 
 
 class TextScore(NamedTuple):
@@ -42,8 +44,8 @@ class TextScorer:
     def __init__(self, name, part=None, device=None):
         self.name, self.loaded, self.device = str(name), load_with_head(str(name), part), choose_device(device)
         check_fills_masks(self.name, self.loaded)
-        is_generator = self.loaded.part == "generator"
-        self.meaning = BY_MASKING if is_generator else objective_of(self.loaded.run).minus_logit
+        of_discriminator = objective_of(self.loaded.run).token_score or LOG_ODDS
+        self.meaning = BY_MASKING if self.loaded.part == "generator" else of_discriminator
         self.tokenizer = text_tokenizer(self.loaded.hf_tokenizer)
         self.template = template_of(self.tokenizer)
         self.max_length = usable_length(self.loaded.network, self.loaded.hf_tokenizer, self.loaded.run)

@@ -18,7 +18,7 @@ from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import for_checkpoint, length_warnings
 from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
-from _utils.objectives.keys import OF_OBJECTIVES
+from _utils.objectives.keys import KEYS
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
@@ -357,7 +357,7 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
 
 
 def test_what_the_keys_select_exists():
-    assert [one.selected_by for one in OF_OBJECTIVES] == [one.selected_by for one in OBJECTIVES]
+    assert KEYS.keys() == OBJECTIVES.keys()
     assert KEYS_OF_KINDS.keys() == KINDS.keys() and MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()
 
 

@@ -264,7 +264,8 @@ def build_masking(c, hf_tokenizer):
 #
 # The generator is a small masked language model. The discriminator does not see its most likely token but a *sample*
 # from its output distribution, drawn with the Gumbel-max trick: the argmax of logits plus Gumbel noise is distributed
-# as their softmax (F15). No gradient flows back through the sampling (F18).
+# as their softmax (F15). The noise is $-\log(-\log u)$ for uniform $u$; `gumbel_like` adds Google's 1e-9 to the
+# arguments of both logarithms. No gradient flows back through the sampling (F18).
 
 # %%
 def sample(
@@ -282,7 +283,7 @@ def sample(
         logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling != "fp32_gumbel":
         return SAMPLERS[sampling](logits)
-    return argmax(logits + gumbel_like(logits))
+    return argmax(logits + gumbel_like(logits))  # logits.argmax(-1), but faster on a CPU
 
 
 # %% [markdown]
@@ -313,19 +314,23 @@ def tie(generator, discriminator=None, tying="embeddings"):
 # Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's,
 # or a token classifier with two labels.
 #
-# The generator predicts the masked tokens only, and its output layer, which is as wide as the vocabulary, is computed for
-# them only, as in Google's code (D16). Each is a *slot*: its position in the batch, and a weight. On a GPU, where all
-# batches should have the same shapes, some slots are not used and have the weight 0; all others have the weight 1.
+# The generator's output layer is as wide as the vocabulary, and is computed for the masked tokens only, as in Google's
+# code (unlike electra_pytorch, D16). The M masked tokens of a batch are its *slots*: each has a position in the
+# flattened batch, and a weight, which is 1. On a GPU, M is fixed with room to spare so that all batches have the same
+# shapes; spare slots have the weight 0.
 #
-# With official masking, a position that was drawn twice has two slots, so it is predicted and sampled twice. If its samples
-# differ, Google's code puts in neither, but the token whose id is the floor of the mean of their ids (F12, F19), and so does
-# `fill_slots`.
+# With official masking, a position that was drawn twice has two slots, so it is predicted and sampled twice. If its
+# samples differ, Google's code puts in neither, but the token whose id is the floor of the mean of their ids (F12,
+# F19), and so does `fill_slots`.
+#
+# The model below is the one that trains. `fit_to_device` later exchanges some of its layers, such as attention and
+# dropout, for ones that are faster on a device.
 
 # %%
 class ELECTRAOutput(NamedTuple):
-    """Output of ELECTRAModel."""
+    """Output of ELECTRAModel. Without a discriminator, `generated`, `disc_logits` and `is_replaced` are None."""
     mlm_gen_logits: Tensor        # (M, V): of the masked tokens, in the order of the batch
-    generated: Tensor | None      # (B, L): input ids of the discriminator; None, and the next two, without one
+    generated: Tensor | None      # (B, L): input ids of the discriminator
     disc_logits: Tensor | None    # (B, L): positive for "replaced"
     is_replaced: Tensor | None    # (B, L), bool
     attention_mask: Tensor        # (B, L), bool: True for tokens, False for padding
@@ -358,7 +363,7 @@ class ELECTRAModel(nn.Module):
         super().__init__()
         self.generator, self.discriminator, self.pad_token_id = generator, discriminator, hf_tokenizer.pad_token_id
         self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
-        self.n_slots = None  # as many as masked tokens; `fit_to_device` may fix their number
+        self.n_slots = None  # M is the number of masked tokens; or a function of (B, L), by `fit_to_device`
         tie(generator, discriminator, tying)
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
@@ -370,6 +375,7 @@ class ELECTRAModel(nn.Module):
 
         slots = masked_slots(is_mlm_applied, self.n_slots)  # M of them
         gen_inputs = inputs_of(self.generator, masked_inputs, attention_mask, token_type_ids)
+        # The encoder reads all tokens, the output layer computes the slots only.
         mlm_gen_logits = logits_at(self.generator, gen_inputs, slots.positions)  # (M, V)
         if self.discriminator is None:
             return ELECTRAOutput(mlm_gen_logits, None, None, None, attention_mask, is_mlm_applied, slots)
@@ -389,7 +395,7 @@ class ELECTRAModel(nn.Module):
         return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, slots)
 
     def discriminate(self, disc_inputs, slots):
-        """The discriminator's logits of "replaced", (B, L), for its inputs by name; slots: the masked positions."""
+        """The discriminator's logits of "replaced", (B, L), for its inputs by name. slots: for other objectives."""
         return replaced_logits(self.discriminator(**disc_inputs))
 
     def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
@@ -458,9 +464,9 @@ class ELECTRALoss(nn.Module):
 # ### From a configuration
 #
 # The networks come from a recipe with fresh weights, or from trained networks to continue from. ELECTRA-Small with a
-# vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27). The paper's other objectives derive
-# from the classes above and change what differs (see the appendix), so an edit of `sample` or `ELECTRAModel` is in all of
-# them.
+# vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27). The models of the paper's other
+# objectives derive from `ELECTRAModel` and override what differs (see the appendix); what they do not override, they
+# inherit with your edits. Several have losses of their own. Give an edited run another `base_run_name`.
 
 # %%
 def build_model(c, hf_tokenizer, trained=None):

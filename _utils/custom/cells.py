@@ -30,14 +30,17 @@ def numbers_in(labels):
 
 
 def joint_of(names):
-    """The character that joins parts of which most are in other names, too, as the comma in "art, law" beside "law";
-    None if there is none.
+    """The character that joins parts of which most are in other names, too, as the comma in "art, law" beside "law".
+
+    None if there is none, or if the joined names differ only in the order of the parts, as "e1,e2" and "e2,e1".
     """
     for joint in ",;#/":
         parts = [{*map(str.strip, name.split(joint))} for name in names]
         n_names = Counter(itertools.chain.from_iterable(parts))
-        are_known = [n_names[part] > 1 for of_name in parts if len(of_name) > 1 for part in of_name]
-        if 2 * sum(are_known) > len(are_known):
+        joined = [frozenset(of_name) for of_name in parts if len(of_name) > 1]
+        differ_in_order = len(joined) > 1 == len({*joined})
+        are_known = [n_names[part] > 1 for of_name in joined for part in of_name]
+        if not differ_in_order and 2 * sum(are_known) > len(are_known):
             return joint
     return None
 

@@ -99,7 +99,8 @@ def test_labels_that_another_character_joins_are_asked_for(labels, kind, joint):
     assert len(loaded(kind="multilabel", separator="|").task.labels) >= len(data.task.labels)
 
 
-@pytest.mark.parametrize("labels", [["Food, Drink", "Home, Garden", "Other"], ["km/h", "mph"], ["C#", "C"]])
+@pytest.mark.parametrize("labels", [["Food, Drink", "Home, Garden", "Other"], ["km/h", "mph"], ["C#", "C"],
+                                    ["e1,e2", "e2,e1"], ["Cause(e1,e2)", "Cause(e2,e1)", "Part(e1,e2)"]])
 def test_a_comma_in_the_name_of_a_label_joins_nothing(labels):
     labelled(labels * 5)
     assert loaded().task.labels == tuple(sorted(labels)) == loaded(kind="multilabel").task.labels

@@ -180,8 +180,8 @@ def chosen_runs(c, runs, planned=()):
     """{task: records of the runs that predict its test sets}: those in th_run, or the best one; [] without a run.
 
     planned: numbers of runs that will be trained; their records are None.
-    Raises UserError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a
-    run.
+    Raises UserError for a run in th_run that is neither planned nor finished with its checkpoint, and, without
+    do_finetune, if no task has a run.
     """
     chosen = {}
     for name in names_of(c.tasks):
@@ -195,7 +195,7 @@ def chosen_runs(c, runs, planned=()):
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "
                             f"finished, or '{path}' was deleted. Choose another run, or finetune it.")
         chosen[name] = [known[run] for run in wanted] or finished[:1]
-    if not planned and not any(chosen.values()):
+    if not (planned or c.do_finetune or any(chosen.values())):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first with do_finetune=True, or set tasks or group_name.")
     return chosen

@@ -1,7 +1,8 @@
-"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does.
+"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does, and with the Trainer of
+transformers (which needs `pip install accelerate`).
 
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small]
-                                    [bs=32] [max_length=128] [device=cpu] [rounds=2]
+                                    [bs=32] [max_length=128] [device=cpu] [rounds=2] [precisions=fp32,bf16]
 
 Each variant runs in a process of its own, in turn. A round is one pass of every variant over the first `rows` rows of
 each task (None: all; MRPC: both orders of its pairs). Without a glue_dir the tables are synthetic and their sentences
@@ -15,13 +16,21 @@ import tempfile
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
-from transformers import AutoModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+)
 
 import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
-from _utils.keys import Count, Text
+from _utils.keys import Count, Text, list_of
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
 from _utils.seeds import set_seed
@@ -44,9 +53,11 @@ DEFAULTS = {
     "max_length": 128,
     "device": None,
     "rounds": 2,
+    "precisions": ["fp32", "bf16"],
 }
 TYPES = {**{key: FINETUNE_KEYS[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
-         "vocab": Text | None, "rows": Count | None, "bs": Count, "rounds": Count}
+         "vocab": Text | None, "rows": Count | None, "bs": Count, "rounds": Count,
+         "precisions": list_of(Literal["fp32", "bf16"], "fp32, bf16 or both")}
 VOCAB_SIZE = 30_522  # of the encoder, independent of the tokenizer
 
 
@@ -104,11 +115,36 @@ def this_repository(task, rows, settings, device, precision, log):
     return learn.dls.train, lambda: learn.fit(1)
 
 
+def trainer(task, rows, settings, device, precision, hf_tokenizer, folder):
+    """(loader of the batches (inp_ids,), function that trains one pass) of the Trainer of transformers.
+
+    As here, batches have rows of similar lengths and are padded to their longest one. Its model has a larger head.
+    """
+    set_seed(0)
+    config = RECIPES[settings.size].encoder.config(VOCAB_SIZE)
+    config.num_labels = len(task.labels)
+    columns = "input_ids", "attention_mask", "token_type_ids", "labels"
+    singles = [[tensor[0].tolist() for tensor in rows.batch([i])] for i in range(len(rows))]
+    arguments = TrainingArguments(
+        folder, num_train_epochs=1, per_device_train_batch_size=settings.bs, learning_rate=settings.lr,
+        train_sampling_strategy="group_by_length", use_cpu=device.type == "cpu", bf16=precision == "bf16",
+        save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
+    )
+    train = Trainer(
+        AutoModelForSequenceClassification.from_config(config), arguments,
+        train_dataset=[dict(zip(columns, single)) for single in singles],
+        data_collator=DataCollatorWithPadding(hf_tokenizer),
+    )
+    train.remove_callback(PrinterCallback)
+    return [(batch["input_ids"],) for batch in train.get_train_dataloader()], train.train
+
+
 class Variant:
     """What the process of a variant does when it is asked. rows: of each task; None: all."""
 
     def __init__(self, name, given, rows, folder):
         self.name, self.given, self.device = name, given, choose_device(given["device"])
+        self.folder = folder
         recipe = RECIPES[given["size"]]
         self.settings = Settings(
             size=given["size"], bs=given["bs"], epochs=1, lr=recipe.glue_lr, layer_decay=recipe.layer_decay
@@ -129,6 +165,10 @@ class Variant:
         if self.name.startswith("reference"):
             pad_to = self.given["max_length"] if "padded" in self.name else None
             loader, self.one_pass = reference(task, rows, self.settings, self.device, pad_to)
+        elif self.name.startswith("Trainer"):
+            loader, self.one_pass = trainer(
+                task, rows, self.settings, self.device, self.name.split()[1], self.hf_tokenizer, self.folder
+            )
         else:
             loader, self.one_pass = this_repository(
                 task, rows, self.settings, self.device, self.name.split()[1], self.log
@@ -144,7 +184,11 @@ class Variant:
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     n_sample = given.pop("rows")
-    names = "reference", f"reference, padded to {given['max_length']}", "finetune.py fp32", "finetune.py bf16"
+    precisions = given["precisions"]
+    names = [
+        "reference", f"reference, padded to {given['max_length']}",
+        *(f"{program} {precision}" for program in ("Trainer", "finetune.py") for precision in precisions),
+    ]
     passes, n_rows, whole = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         calls = {
@@ -155,7 +199,7 @@ def main(arguments):
                     dict(given),
                     n_sample,
                     tempfile.mkdtemp(dir=folder),
-                    of_reference=name.startswith("reference"),
+                    of_reference=not name.startswith("finetune.py"),
                 )
             )
             for name in names

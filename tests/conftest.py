@@ -13,6 +13,8 @@ import pytest
 # Fixtures import the repository: the process that only distributes tests to workers also reads this file, and importing
 # takes ten seconds.
 
+pytest_plugins = ["hub_fixtures"]
+
 LONG = {"test_hub", "test_hub_texts", "test_notebooks", "test_processes", "test_faults", "test_resume",
         "test_training_options"}  # files
 

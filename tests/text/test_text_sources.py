@@ -1,4 +1,4 @@
-"""Documents from files of all kinds, their cache, and the embedded text. Hub corpora: robustness/test_hub.py."""
+"""Documents from files of all kinds, their cache, and the embedded text. Hub corpora: text/test_hub.py."""
 import bz2
 import gzip
 import json

@@ -3,7 +3,7 @@ import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text())
            for path in sorted(ROOT.glob("_utils/**/*.py"))}
 # Modules and packages of _utils, lowest first. Each line may import from the lines above it, also inside functions.

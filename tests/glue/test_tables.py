@@ -1,4 +1,4 @@
-"""GLUE's tables from files, and malformed rows reported with file and line. From the hub: robustness/test_hub.py."""
+"""GLUE's tables from files, and malformed rows reported with file and line. From the hub: text/test_hub.py."""
 import pandas as pd
 import pytest
 

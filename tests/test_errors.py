@@ -74,7 +74,7 @@ def test_a_lock_is_for_all_users_and_says_what_it_waits_for(tmp_path):
 
 def test_a_lock_of_a_user_who_does_not_share_it_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(FileLock, "acquire", mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
-    with pytest.raises(UserError, match=r"\.lock.*Permission denied.*chmod"):
+    with pytest.raises(UserError, match=r"\.lock.*chmod"):
         acquired(tmp_path / ".lock", print)
 
 

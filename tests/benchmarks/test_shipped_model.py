@@ -47,7 +47,6 @@ def test_discriminator_finds_wrong_words(hf_tokenizer):
     assert roc_auc_score(replaced, logits) > .95
 
 
-@pytest.mark.parametrize("sentence, word", MASKED.items())
-def test_generator_fills_masks(hf_tokenizer, sentence, word):
+def test_generator_fills_masks(hf_tokenizer):
     fill = pipeline("fill-mask", model=str(MODEL / "generator"), tokenizer=hf_tokenizer)
-    assert fill(sentence)[0]["token_str"] == word
+    assert {sentence: fill(sentence)[0]["token_str"] for sentence in MASKED} == MASKED

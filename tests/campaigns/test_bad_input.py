@@ -93,7 +93,7 @@ def test_truncated_prepared_files_raise(kind):
     path.write_bytes(path.read_bytes()[:-20_000])
     if kind == "documents":  # which are read only to build examples
         next(Path("datasets").glob("examples_*.arrow")).unlink()
-    with pytest.raises(UserError, match=f"{path.name}.*Delete it"):
+    with pytest.raises(UserError, match=path.name):
         load_data("datas=text.txt", "bs=4")
 
 

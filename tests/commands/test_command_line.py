@@ -22,30 +22,28 @@ def without_large_libraries(repo, tmp_path_factory):
 
 @pytest.mark.parametrize("command, expected", {
     "pretrain.py --help": "\nobjective=None\n",
-    "pretrain.py sise=base": "error: Unknown key: 'sise'.",
-    "pretrain.py size=huge": "error: Invalid value for size: 'huge'.",
-    "pretrain.py steps=100 stop_at=101": "error: stop_at=101",
-    "pretrain.py objective=two_stage steps=10 two_stage_steps=10": "error: two_stage_steps=10",
-    "pretrain.py objective=electric temperature=2": "error: temperature=2.0",
-    "pretrain.py initial_weights=missing.pth": "error: Checkpoint not found: 'missing.pth'",
+    "pretrain.py sise=base": "'sise'",
+    "pretrain.py steps=100 stop_at=101": "stop_at=101",
+    "pretrain.py objective=electric temperature=2": "temperature=2.0",
+    "pretrain.py initial_weights=missing.pth": "'missing.pth'",
     "finetune.py --help": "\nth_run=None\n",
-    "finetune.py task=rte": "error: Unknown key: 'task'.",
-    "finetune.py start=3 end=3": "error: start=3 and end=3",
-    "finetune.py tasks={'train':'reviews.csv','kind':'tags'}": "error: Invalid value for kind: 'tags'.",
-    "finetune.py tasks={'train':'reviews.csv'} do_finetune=False": "error: File not found: 'reviews.csv'",
-    "finetune.py pretrained_checkpoint=missing.pth": "error: Checkpoint not found: 'missing.pth'",
-    "finetune.py pretrained_checkpoint=some/model glue_dir=missing": "error: Invalid value for glue_dir: 'missing'",
+    "finetune.py task=rte": "'task'",
+    "finetune.py start=3 end=3": "start=3",
+    "finetune.py tasks={'train':'reviews.csv','kind':'tags'}": "'tags'",
+    "finetune.py tasks={'train':'reviews.csv'} do_finetune=False": "'reviews.csv'",
+    "finetune.py pretrained_checkpoint=missing.pth": "'missing.pth'",
+    "finetune.py pretrained_checkpoint=some/model glue_dir=missing": "'missing'",
     "-m _utils": "\nexport_hf ",
     "-m _utils minimal_pairs --help": "checkpoints of pretrain.py",
-    "-m _utils export": "error: Unknown command: 'export'.",
-    "-m _utils export_hf model.pth": "error: python -m _utils export_hf: the following arguments are required: OUT_DIR",
+    "-m _utils export": "'export'",
+    "-m _utils export_hf model.pth": "OUT_DIR",
 }.items())
 def test_help_and_mistakes_need_no_large_library(repo, without_large_libraries, tmp_path, command, expected):
     script, *arguments = command.split()
     script = str(repo / script) if script.endswith(".py") else script
     done = subprocess.run([sys.executable, script, *arguments], cwd=tmp_path, env=without_large_libraries,
                           capture_output=True, text=True)
-    is_error = expected.startswith("error")
+    is_error = done.stderr.startswith("error: ")
     assert expected in (done.stderr if is_error else done.stdout), done.stderr
     assert (done.returncode, done.stderr.count("\n")) == ((1, 1) if is_error else (0, 0)), done.stderr
     assert not list(tmp_path.iterdir())

@@ -116,7 +116,7 @@ ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerC
 
 
 @pytest.mark.parametrize("task, family", [
-    (TASKS["cola"], "electra"), (TASKS["mnli"], "electra"), (TASKS["stsb"], "electra"), (TASKS["mnli"], "roformer"),
+    (TASKS["mnli"], "electra"), (TASKS["stsb"], "electra"), (TASKS["mnli"], "roformer"),
     (TAGGING, "bert"), (INTENTS, "electra")])
 def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task, family):
     path, original = finetuned(tmp_path, fresh_checkpoint, task, model=ENCODERS[family]())

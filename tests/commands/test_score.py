@@ -41,10 +41,12 @@ def plain_scores(name, part, text):
 
 
 @pytest.mark.parametrize("part, meaning", [("discriminator", "original"), ("generator", "masks one token")])
-def test_scores_of_both_networks_of_an_electra_equal_a_plain_computation(fresh_checkpoint, part, meaning):
-    scorer = load(fresh_checkpoint, part)
+def test_scores_of_both_networks_of_an_electra_equal_a_plain_computation(fresh_checkpoint, part, meaning, monkeypatch):
+    """In several batches, also within one text."""
+    monkeypatch.setattr("_utils.training.scores.TOKENS_PER_BATCH", {"cpu": 40})
+    scorer, texts = load(fresh_checkpoint, part), [*TEXTS, "In 1843 the ¤ paper was read aloud:"]
     assert meaning in scorer.meaning
-    for text, found in zip(TEXTS, scorer.score(TEXTS), strict=True):
+    for text, found in zip(texts, scorer.score(texts), strict=True):
         expected = plain_scores(str(fresh_checkpoint), part, text)
         assert found.token_scores == pytest.approx(expected, abs=1e-5)
         assert found.score == pytest.approx(sum(expected), abs=1e-4) and len(found.tokens) == len(expected)

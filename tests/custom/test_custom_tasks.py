@@ -159,7 +159,7 @@ def test_of_equal_scores_the_first_is_the_best_and_an_undefined_one_the_worst(sc
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_a_run_whose_last_update_diverges_stops_with_a_message(start, keep):
     write_csv("train.csv", ("text", "label"), [(text, len(text) / 4) for text in sentences(20)])
-    with pytest.raises(UserError, match="mine: .*not finite"):
+    with pytest.raises(UserError, match="mine"):
         start(OWN | {"metrics": "pearson"}, f"keep={keep}", lr=1e30)  # one update
     assert not Runs()
 
@@ -191,27 +191,30 @@ def test_texts_in_another_language_or_too_long_are_noticed_in_training_and_predi
 
 
 @pytest.mark.parametrize("marker, columns, noticed", [
-    ("[SEP]", ["text"], "20 of 40 texts contain special tokens such as '[SEP]', which are read as plain text. If"),
-    ("[MASK]", ["a", "b"], "20 of 80 texts contain special tokens such as '[MASK]'"), ("[sep]", ["text"], None)])
+    ("[SEP]", ["text"], r"20 of 40 .*'\[SEP\]'"),
+    ("[MASK]", ["a", "b"], r"20 of 80 .*'\[MASK\]'"), ("[sep]", ["text"], None)])
 def test_texts_with_special_tokens_are_counted(start, capsys, marker, columns, noticed):
     others = ["a text"] * (len(columns) - 1)
     rows = [[f"the network {marker * (i % 2)} a word", *others, "ab"[i % 3 % 2]] for i in range(40)]
     write_csv("train.csv", (*columns, "label"), rows)
     start(OWN | {"dev": "train.csv", "text": columns})
     printed = capsys.readouterr().out
-    assert noticed in printed if noticed else "special tokens" not in printed
+    assert re.search(noticed, printed) if noticed else "special tokens" not in printed
 
 
 def test_the_advice_about_long_texts_is_possible(start, capsys):
     """No longer texts than those of the pretraining, and windows where they apply."""
     write_csv("train.csv", ("text", "label"), [(LONG, "ab"[i % 2]) for i in range(40)])
     start(OWN, "max_length=16")
-    assert "Set max_length (at most 32) or window_stride, or shorten" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "max_length (at most 32)" in printed and "window_stride" in printed
     start(OWN, "group_name=h")
-    assert "Set window_stride, or shorten" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Set max_length" not in printed and "Set window_stride" in printed
     write_csv("train.csv", ("text", "a", "b", "label"), [(LONG, "a word", "the text", i % 2) for i in range(40)])
     start(OWN | {"kind": "choices", "choices": ["a", "b"]}, "group_name=i")
-    assert "Shorten the texts" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Shorten" in printed and "window_stride" not in printed
 
 
 @pytest.mark.parametrize("n_words", [(18,), (3,), (3, 18), (18, 3), (18, 18), (18, 0)])
@@ -321,7 +324,7 @@ def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     find = exported_pipeline("token-classification", aggregation_strategy="first")
     [entity] = [found for found in find(texts[0]) if found["entity_group"] == "FIRST"]
     assert (entity["start"], entity["end"]) == (1, 8)
-    with pytest.raises(UserError, match="not a text"):
+    with pytest.raises(UserError, match="'b'"):
         model.predict([["a", "b"]])
 
 

@@ -92,7 +92,7 @@ def test_several_labels_per_text(rows, given):
     (["art; law", "law", "art"], None, ";"), (["a|b", "b|c,d", "c,e", "d", "e"], "multilabel", ",")])
 def test_labels_that_another_character_joins_are_asked_for(labels, kind, joint):
     labelled(labels * 5)
-    with pytest.raises(UserError, match=f"labels contain '{joint}', such as .* in line .*'separator'"):
+    with pytest.raises(UserError, match=f"'{joint}'.*'separator'"):
         loaded(kind=kind)
     data = loaded(kind="multilabel", separator=joint)
     assert all(joint not in name for name in data.task.labels)

@@ -82,7 +82,7 @@ ANSWERED = squad([("beta", 6)])
     ("[1]", {}, "a.json .*SQuAD"), ('{"data": []}', {}, "a.json"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "'qas'"), ('[{"context": "a", "answers": []}]', {}, "qas"),
     ('{"context": "a", "question": "b", "answers": {"text": ["a"]}}', {}, "answer_start"),
-    ('{"context": null, "question": "b", "answers": []}', {}, "a.json"), (squad([("beta", 0)]), {}, "no question"),
+    ('{"context": null, "question": "b", "answers": []}', {}, "a.json"), (squad([("beta", 0)]), {}, "a.json"),
     (ANSWERED, {"kind": None}, "a.json: .*'kind': 'questions'"),
     (ANSWERED, {"metrics": "accuracy"}, "exact, f1"), (ANSWERED, {"questions": {"stride": 3}}, "doc_stride"),
     (ANSWERED, {"questions": {"doc_stride": 0}}, "doc_stride")])
@@ -96,7 +96,7 @@ def test_ids_of_test_questions_differ():
     question = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 15]]}])
     write("a.jsonl", f"{question}\n{question}")
     questions("a.jsonl")
-    with pytest.raises(UserError, match="a.jsonl: several questions have the id 'q'"):
+    with pytest.raises(UserError, match="a.jsonl.*'q'"):
         questions("a.jsonl", test="a.jsonl")
 
 
@@ -148,7 +148,7 @@ def test_questions_from_files_to_predictions(fresh_checkpoint):
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
     assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
     checkpoint = str(run_path("g", "q", 0))
-    with pytest.raises(UserError, match="answers questions"):
+    with pytest.raises(UserError, match="g_q_0.pth"):
         predict(checkpoint, "x.tsv")
     with pytest.raises(UserError, match="'joint': False"):
         export_hf(checkpoint, "out")

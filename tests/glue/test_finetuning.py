@@ -74,7 +74,7 @@ def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again):
     scores = Path("checkpoints/glue/scores.jsonl")
     first, second, *_ = scores.read_text().splitlines(keepends=True)
     scores.write_text(first + second[:40])  # killed while writing its row
-    with locked(run_path("g", "rte", 2).with_suffix("")), pytest.raises(UserError, match="Another process"):
+    with locked(run_path("g", "rte", 2).with_suffix("")), pytest.raises(UserError, match="g_rte_2"):
         again("tasks=rte", "start=2", "end=3")
     again("tasks=rte", "end=3")
     assert scores.read_text().startswith(first) and sorted(row.run for row in Runs()) == [0, 1, 2]
@@ -94,7 +94,7 @@ def test_the_best_epoch_is_chosen_from_the_same_training(start):
 
 def test_a_run_of_another_version_is_refused(again, tmp_path):
     """In one sentence, wherever one of its files is read."""
-    path, refused = run_path("g", "rte", 0), partial(pytest.raises, UserError, match="another version.*not supported")
+    path, refused = run_path("g", "rte", 0), partial(pytest.raises, UserError, match="g_rte_0.pth|scores.jsonl")
     checkpoint = load_checkpoint(path)
     del checkpoint["run"]["format"], checkpoint["run"]["objective"]
     save_checkpoint(checkpoint, path)
@@ -124,7 +124,7 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
     paths[best.run].unlink()
     assert made_by() == worst.run
     for th_run in best.run, {"stsb": [best.run]}, {"mrpc": [0]}:
-        with pytest.raises(UserError, match="th_run names run"):
+        with pytest.raises(UserError, match="th_run"):
             made_by(f"th_run={th_run}", "tasks=stsb,mrpc")
 
 
@@ -155,16 +155,16 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     assert Runs().find("h", "rte", 1).mnli_run == best  # as the task's first run
     add_run(replace(better, group="frozen", settings=replace(better.settings, freeze=True)))
     shutil.copy(better.path, Runs().of("frozen")[0].path)
-    with pytest.raises(UserError, match="MNLI run in the group 'frozen'"):  # which has the pretrained encoder
+    with pytest.raises(UserError, match="'frozen'"):  # which has the pretrained encoder
         again("tasks=rte", "group_name=i", "start_from_mnli=frozen")
     other = torch.load(fresh_checkpoint, weights_only=True)
     other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1
     torch.save(other, "other.pth")
-    with pytest.raises(UserError, match="MNLI run in the group 'g'"):
+    with pytest.raises(UserError, match="'g'"):
         again("tasks=rte", "group_name=i", "start_from_mnli=g", "pretrained_checkpoint=other.pth")
     run_path("g", "mnli", best).unlink()
     again("tasks=rte", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}", "end=2")  # all are finished
-    with pytest.raises(UserError, match=f"g_mnli_{best}.pth.*deleted"):  # and not from another run than the others
+    with pytest.raises(UserError, match=f"g_mnli_{best}.pth"):  # and not from another run than the others
         again("tasks=rte", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}", "end=3")
 
 

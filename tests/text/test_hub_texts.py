@@ -68,14 +68,14 @@ def test_a_run_on_a_path_and_an_id_keeps_its_commit(hub):
 
 
 @pytest.mark.parametrize("source, patterns", [
-    ("someone/wep", ["not an existing path", "no public dataset someone/wep", "hf auth login"]),
-    (WEB, [r"\['crawl', 'books'\]", "owner/name:configuration"]),
-    (f"{WEB}:other", ["'other' not found", r"\['crawl', 'books'\]"]),
-    (f"{WEB}:crawl:dev", ["dev", r"\['train', 'test'\]"]),
+    ("someone/wep", ["someone/wep", "hf auth login"]),
+    (WEB, ["'crawl', 'books'"]),
+    (f"{WEB}:other", ["'other'", "'crawl', 'books'"]),
+    (f"{WEB}:crawl:dev", ["dev", "'train', 'test'"]),
     (f"{WEB}:crawl:train[:x]:content", [r"train\[:x\]"]),
-    (f"{WEB}:crawl", ["no column 'text'", "'content'"]),
-    (f"{WEB}:crawl::id", ["no column 'id' of texts", "'content'"]),
-    ("someone/code", ["only be loaded by code", "never run", "refs/convert/parquet"])])
+    (f"{WEB}:crawl", ["'text'", "'content'"]),
+    (f"{WEB}:crawl::id", ["'id'", "'content'"]),
+    ("someone/code", ["refs/convert/parquet"])])
 def test_what_the_hub_does_not_have(hub, source, patterns):
     hub.hub.commit("datasets/someone/code", {"code.py": b"open('ran', 'w')"})
     assert_one_line(hub.run("pretrain.py", *TRAIN, f"datas={LINES},{source}"), *patterns)
@@ -84,9 +84,8 @@ def test_what_the_hub_does_not_have(hub, source, patterns):
 
 
 @pytest.mark.parametrize("request_, how, patterns", [
-    ("HEAD .*README.md", 401, ["gated", "Accept its conditions"]),
-    ("GET /large/.*train-2", "short", [WEB, "could not be loaded", "rerun the same command"]),
-    ("/revision/", 500, [WEB, "500"])])
+    ("HEAD .*README.md", 401, [WEB, "gated"]), ("GET /large/.*train-2", "short", [WEB, "rerun"]),
+    ("GET /large/.*train-2", "reset", [WEB, "reset"]), ("/revision/", 500, [WEB, "500"])])
 def test_a_failed_download_is_one_line_and_the_same_command_resumes(hub, request_, how, patterns):
     run = lambda: hub.run("pretrain.py", *TRAIN, f"datas={WEB}:crawl::content")
     hub.hub.fail(request_, how, times=30)
@@ -148,15 +147,14 @@ def test_a_stream_gives_the_examples_of_a_download_and_keeps_no_documents(hub):
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_an_interrupted_stream_resumes_where_it_was(hub, is_killed):
-    """A process is killed, or the hub is slow and then fails."""
+    """A process is killed, or the hub fails."""
     source = f"{WEB}:crawl::content"
     undisturbed = examples(hub, source, None)
     if is_killed:
         assert stream(hub, source, True, "00002.json").returncode == 9
     else:
-        hub.hub.fail("GET /large/.*train-1", "slow")
         hub.hub.fail("GET /large/.*train-3", 404)
-        assert_one_line(stream(hub, source, True), WEB, "could not be loaded", "rerun the same command")
+        assert_one_line(stream(hub, source, True), WEB, "rerun")
         assert not hub.hub.faults
     hub.downloads()
     assert examples(hub, source, True) == undisturbed

@@ -1,15 +1,14 @@
 """Case and accents: what a vocabulary keeps, and the warning where a tokenizer removes accents and marks."""
 import unicodedata
 
-import datasets
 import pytest
+from corpora import corpus_of
 from tokenizers.normalizers import NFKC, BertNormalizer
 
 from _utils.runs.checkpoints import tokenizer_record
 from _utils.text import load_tokenizer, tokenizer_of
 from _utils.text.normalization import warning_of_losses
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.sources import Corpus
 from _utils.text.special_tokens import SPECIAL_TOKENS
 
 HINDI = "यह किताब अच्छी है और मैं दिल्ली में रहता हूँ"
@@ -22,7 +21,7 @@ SMILES = "CC(=O)Oc1ccccc1C(=O)O c1ccccc1 C1CCCCC1 OC(=O)c1ccccc1O CCO"
 
 def corpus(text, n=200):
     """A Corpus of n equal documents."""
-    return Corpus("own text", lambda: f"{hash(text):x}", lambda: datasets.Dataset.from_dict({"text": [text] * n}))
+    return corpus_of([text] * n, key=f"{hash(text):x}")
 
 
 def restores(tokenizer, text):

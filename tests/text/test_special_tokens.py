@@ -62,6 +62,8 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert ids_of_pretraining(given, [TEXT]) == ids == encoded(given, TEXT).ids == exported(TEXT)["input_ids"]
     assert {given.convert_tokens_to_ids(token) for token in [*MARKERS, "[NUM]"]} <= set(ids)
     assert ids[0] == given.cls_token_id and ids[-1] == given.sep_token_id and given.unk_token_id not in ids
+    special_as_text = f"{TEXT} [SEP] </s> [MASK] [UNK] word"
+    assert encoded(loaded, special_as_text).ids == exported(special_as_text)["input_ids"]
     pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
     assert pair.ids == exported_pair["input_ids"] and pair.type_ids == exported_pair["token_type_ids"]
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
@@ -163,7 +165,7 @@ def test_a_tokenizer_that_can_only_drop_characters_is_refused(tmp_path):
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
     tokenizer.train_from_iterator(sentences(), trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match="unknown words.*bytes"):
+    with pytest.raises(UserError, match="bytes"):
         load_tokenizer(str(tmp_path))
 
 

@@ -2,28 +2,24 @@
 import json
 import random
 
-import datasets
 import pytest
+from corpora import corpus_of
+from tokenizer_kinds import tokens_by_id
 from transformers import AutoTokenizer
 
 from _utils.errors import UserError
 from _utils.text.exported_tokenizer import exported_tokenizer
-from _utils.text.sources import Corpus
 from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, tokenizer_from_tokens
 
 TOKENS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
 
 
-def make_corpus(name="own text", seed=0):
+def random_words(name, seed):
     """Return a corpus of random words in lower and upper case."""
     rng = random.Random(seed)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(300)]
     texts = [" ".join(rng.choices(words, k=100)).capitalize() + "." for _ in range(60)]
-    return Corpus(name, lambda: f"{seed:016x}" * 2, lambda: datasets.Dataset.from_dict({"text": texts}))
-
-
-def tokens_by_id(tokenizer):
-    return sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+    return corpus_of(texts, name, f"{seed:016x}" * 2)
 
 
 @pytest.fixture
@@ -56,7 +52,7 @@ def test_a_model_of_sentencepiece_is_recognized(tmp_path, name, content):
 
 @pytest.mark.parametrize("size, n_corpora", [(200, 1), (300, 20), (700, 1)])
 def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path, size, n_corpora):
-    corpora = [make_corpus(str(i), seed=i) for i in range(n_corpora)]
+    corpora = [random_words(str(i), i) for i in range(n_corpora)]
     tokenizer = load_tokenizer(size, corpora, tmp_path / "datasets")
     assert len(tokenizer) == size and tokens_by_id(tokenizer)[:5] == list(SPECIAL_TOKENS)
     assert sorted(tokenizer.all_special_ids) == [*range(5)]

@@ -8,7 +8,7 @@ TESTS ?=
 
 help:
 	@echo "make quickstart   install, pretrain for about six minutes, finetune for three, and plot the results"
-	@echo "make test         install and run the tests (make test TESTS=tests/pretraining for some)"
+	@echo "make test         install and run the tests (make test TESTS=tests/training for some)"
 	@echo "make notebooks    export both notebooks to the scripts"
 	@echo "make lint         check the code with ruff"
 

@@ -1,6 +1,7 @@
 """Fixtures shared by several test files."""
 import gc
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,10 @@ SENTENCES = [
 
 
 def pytest_collection_modifyitems(items):
-    """Start with the longest tests, so that the workers finish at the same time."""
+    """Mark the tests in golden/, and start with the longest tests, so that the workers finish at the same time."""
+    for item in items:
+        if item.path.parent.name == "golden":
+            item.add_marker(pytest.mark.golden)
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
@@ -146,3 +150,29 @@ def workplace(empty_folder, small_tokenizer):
     from tiny_pretraining import write_text_and_vocabulary
     write_text_and_vocabulary(small_tokenizer)
     return empty_folder
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """(server, scripts that use it, cache of the libraries)."""
+    from hub_server import HubServer
+    from script_server import Scripts
+    hub, cache = HubServer(), tmp_path_factory.mktemp("cache") / "huggingface"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "NO_PROXY": "localhost,127.0.0.1"}
+    environment["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # by the hub, which older transformers ask for in a thread
+    scripts = Scripts(environment)
+    yield hub, scripts, cache
+    scripts.close()
+    hub.shutdown()
+
+
+@pytest.fixture
+def machine(served, tmp_path):
+    """A Machine with an empty cache, and an empty hub."""
+    from hub_machine import Machine
+    hub, scripts, cache = served
+    hub.clear()
+    shutil.rmtree(cache, ignore_errors=True)
+    (tmp_path / "work").mkdir()
+    return Machine(hub, scripts, tmp_path / "work", cache)

@@ -12,7 +12,11 @@ def sentence(rng):
     return " ".join(rng.choices(WORDS, k=rng.randint(3, 25)))
 
 
-def make_corpus(n_documents=60, name="own text", seed=0):
+def corpus_of(texts, name="own text", key="key"):
+    return Corpus(name, lambda: key, lambda: datasets.Dataset.from_dict({"text": texts}))
+
+
+def make_corpus(n_documents=60, seed=0):
     rng = random.Random(seed)
     texts = ["\n".join(sentence(rng) for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
-    return Corpus(name, lambda: f"key-{n_documents}-{seed}", lambda: datasets.Dataset.from_dict({"text": texts}))
+    return corpus_of(texts, key=f"key-{n_documents}-{seed}")

@@ -50,7 +50,7 @@ class HubServer(ThreadingHTTPServer):
         """Let requests fail. request: regular expression of "METHOD path".
 
         how: an HTTP status; 'reset', the connection breaks in the middle of the content; 'short', a part of the content
-        is sent as if it were all; 'slow', the content takes a second.
+        is sent as if it were all.
         """
         self.faults += [(request, how)] * times
 
@@ -160,11 +160,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
-            return
-        if self.fault == "slow":
-            for start in range(10):
-                time.sleep(.1)
-                self.wfile.write(content[len(content) * start // 10:len(content) * (start + 1) // 10])
             return
         self.wfile.write(content[:len(content) * 15 // 16] if self.fault == "reset" else content)
         if self.fault == "reset":

@@ -16,6 +16,12 @@ def sentences(n=400):
     return [" ".join(rng.choices(WORDS, k=rng.randint(4, 12))) for _ in range(n)]
 
 
+def tokens_by_id(tokenizer):
+    """The tokens of a transformers tokenizer, as the lines of a vocab.txt."""
+    ids = tokenizer.get_vocab()
+    return sorted(ids, key=ids.get)
+
+
 def _wordpiece():
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()

@@ -1,0 +1,58 @@
+"""Submission files: the written ones pass the check, and problems are reported with file and line."""
+import zipfile
+
+import pytest
+
+from _utils.commands.glue import glue_submission
+from _utils.custom.regression import CustomRegression
+from _utils.errors import UserError
+from _utils.tasks.glue import TASKS
+from _utils.tasks.submission import OFFICIAL_ROWS, majority_baseline, make_zip
+
+ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A valid submission with five rows per file."""
+    folder = tmp_path / "group"
+    folder.mkdir()
+    for name in OFFICIAL_ROWS:
+        (folder / name).write_bytes(majority_baseline(name, 5))
+    return folder
+
+
+def test_a_submission_of_official_size_is_valid(tmp_path):
+    (tmp_path / "group").mkdir()
+    path = make_zip(tmp_path / "group", OFFICIAL_ROWS, majority_for_missing=True)
+    with zipfile.ZipFile(path) as archive:
+        lines = {name.removesuffix(".tsv"): archive.read(name).count(b"\n") for name in archive.namelist()}
+        assert lines == {"AX": 1105, "CoLA": 1064, "MNLI-m": 9797, "MNLI-mm": 9848, "MRPC": 1726, "QNLI": 5464,
+                         "QQP": 390966, "RTE": 3001, "SST-2": 1822, "STS-B": 1380, "WNLI": 147}
+        assert archive.read("RTE.tsv").startswith(b"index\tprediction\n0\tentailment\n")
+        assert archive.read("STS-B.tsv").endswith(b"1378\t2.700\n")
+    glue_submission(str(path))
+
+
+def test_predictions_have_the_format_of_the_server():
+    assert TASKS["stsb"].files.written([-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
+    assert TASKS["mnli"].files.written([0, 1, 2]) == ["entailment", "neutral", "contradiction"]
+    assert TASKS["cola"].files.written([1, 0]) == ["1", "0"]
+    own = CustomRegression("own", "own", ("text",))
+    assert own.files.written([3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
+
+
+@pytest.mark.parametrize("name, old, new, message", [
+    ("CoLA.tsv", "index\tprediction", "\tindex\tprediction", "CoLA.tsv, line 1"),
+    ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: .*'acceptable'"),
+    ("WNLI.tsv", "3\t0", "4\t0", "WNLI.tsv, line 5"), ("WNLI.tsv", "\n4\t0", "", "WNLI.tsv.* 5 "),
+    ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: .*'5.001'"),
+    ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4"),
+])
+def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, name, old, new, message):
+    target, text = make_zip(folder, ROWS), (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=message):
+        make_zip(folder, ROWS)
+    assert not target.exists()

@@ -1,0 +1,200 @@
+"""A training step: gradients and micro-batches; compiled and captured steps equal eager ones."""
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import benchmarks.pretraining
+import pretrain
+from _utils.config import complete
+from _utils.networks import PARTS, sampling
+from _utils.seeds import seed_step
+from _utils.text.vocabulary import tokenizer_from_tokens
+from _utils.training import cuda_graph, metrics
+from _utils.training.processes import Processes
+
+EXAMPLES, LENGTH = 4, 32
+
+
+@pytest.fixture(autouse=True)
+def operations_of_torch(monkeypatch):
+    """Random numbers and argmax as on a GPU, so that all operations are PyTorch's."""
+    torch._dynamo.reset()  # which counts the recompilations of all tests
+    monkeypatch.setattr(sampling, "uniform_like", torch.rand_like)
+    for module in (sampling, metrics):
+        monkeypatch.setattr(module, "argmax", lambda x: x.argmax(-1))
+
+
+def build_learner(device="cpu", *settings):
+    """A learner whose steps have two micro-batches. With compile=True its step can be captured, but is not yet."""
+    c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32"])
+    with torch.device(device) as device:
+        hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
+        dls = SimpleNamespace(device=device, n_inp=2)
+        learn = pretrain.build_learner(complete(c.override(settings)), hf_tokenizer, dls, None, Processes())
+    learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.CompiledStep)])
+    learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
+    return learn
+
+
+def static_learner(device, *settings):
+    return build_learner(device, "compile=True", *settings)
+
+
+def batch_of(learn, seed=0):
+    """A batch whose last example has padding."""
+    ids = torch.randint(5, 1000, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(seed))
+    ids[-1, 20:] = 0
+    return learn.on_device((ids, torch.tensor([5, 11, 17, 29])))
+
+
+def gradients_by_autograd(learn, x, counts):
+    """{name: gradient} of a step with plain autocast and loss.backward()."""
+    for number, micro_batch in learn.micro_batches(x):
+        seed_step(0, 0, number)
+        with learn.autocast():
+            learn.loss_func(learn.model(*micro_batch), micro_batch[-1], counts).backward()
+    found = {name: p.grad for name, p in learn.model.named_parameters()}
+    learn.model.zero_grad(set_to_none=True)
+    return found
+
+
+PAIR = ["precision=bf16", *(f"{part}={{'model_type': 'roberta', 'hidden_size': 64, 'num_attention_heads': 2, "
+                            "'num_hidden_layers': 1, 'intermediate_size': 64, 'max_position_embeddings': 64}"
+                            for part in PARTS)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["precision=bf16"],
+        ["precision=fp32"],
+        ["size=albert_tiny", "precision=bf16"],
+        PAIR,
+        [*PAIR, "tying=embeddings+encoder"],
+    ],
+)
+def test_gradients_equal_those_of_plain_autocast(settings):
+    learn = build_learner("cpu", *settings)
+    x, counts = learn.masks(*batch_of(learn))
+    expected = gradients_by_autograd(learn, x, counts)
+    for number, micro_batch in learn.micro_batches(x):
+        seed_step(0, 0, number)
+        learn.accumulate(*micro_batch, *counts)
+    for name, p in learn.model.named_parameters():
+        torch.testing.assert_close(p.grad, expected[name], atol=0., rtol=0., msg=name)
+
+
+OBJECTIVES = ["objective=electra", *(
+    f"objective={name}" for name in ("mlm", "electra_15", "replace_mlm", "all_tokens_mlm", "adversarial", "electric")),
+    "two_tower_generator=True", "uniform_generator=True", "tying=disentangled"]
+
+
+@pytest.mark.parametrize("setting", ["masking=official", *OBJECTIVES])
+def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(setting):
+    """On the CPU they are as long as their longest row, unless the model reads padding."""
+    found = []
+    for micro_batch, lengths in ((4, [32]), (3, [32, 20]), (1, [32, 32, 32, 20])):
+        torch.manual_seed(0)
+        learn = build_learner("cpu", setting, f"micro_batch={micro_batch}")
+        learn.model.eval().temperature = 1e-6  # without dropout and random samples
+        torch.manual_seed(0)
+        x, counts = learn.masks(*batch_of(learn))
+        micro_batches = [rows for _, rows in learn.micro_batches(x)]
+        if not getattr(learn.model, "reads_padding", False):
+            assert [rows[0].shape[1] for rows in micro_batches] == lengths
+        for rows in micro_batches:
+            learn.accumulate(*rows, *counts)
+        computed = {name: value for name, value in learn.train_metrics.compute().items() if value is not None}
+        found.append(([p.grad for p in learn.model.parameters()], computed))
+    (expected, expected_metrics), *others = found
+    for gradients, computed in others:
+        assert computed == pytest.approx(expected_metrics, rel=1e-4)
+        torch.testing.assert_close(gradients, expected, atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("setting", OBJECTIVES)
+def test_the_held_out_loss_is_the_weighted_sum_of_its_terms(setting):
+    """Also if the last batch is smaller."""
+    has_generator = setting != "uniform_generator=True"
+    learn = build_learner("cpu", setting, "gen_weight=3" if has_generator else "disc_weight=3")
+    ids, lengths = batch_of(learn)
+    found = metrics.evaluate(learn, [(ids, lengths), (ids[-1:], lengths[-1:])])
+    terms = [found[name] for name in ("gen_loss", "disc_loss", "second_mlm_loss") if name in found]
+    weights = getattr(learn.loss_func, "loss_weights", [3.])
+    assert len(terms) == (1 if setting == "objective=mlm" else 2)
+    assert found["loss"] == pytest.approx(sum(weight * term for weight, term in zip(weights, terms)), rel=1e-5)
+
+
+def test_a_short_run_evaluates_held_out_batches_of_all_corpora():
+    learn = build_learner("cpu")
+    a, b = ((ids[rows], lengths[rows]) for ids, lengths in [batch_of(learn)] for rows in (slice(1), slice(1, 2)))
+    found = metrics.evaluate(learn, [a, a, b, b], max_batches=2)
+    assert found == metrics.evaluate(learn, [a, b]) != metrics.evaluate(learn, [a, a])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_steps_that_are_tried_are_those_of_the_training_and_change_nothing(precision):
+    """Networks that were loaded are in evaluation mode until fastai's `fit`."""
+    learn, trained = (build_learner("cpu", f"precision={precision}") for _ in range(2))
+    for network in learn.model.children():
+        network.eval()
+
+    def state():
+        scale, rates = learn.scaler.state_dict(), [group["lr"] for group in learn.opt.opt.param_groups]
+        return scale, rates, [module.training for module in learn.model.modules()], torch.get_rng_state().tolist()
+    before, weights = state(), [p.clone() for p in learn.model.parameters()]
+    with cuda_graph.state_restored(learn):
+        tried = [tensor.clone() for tensor in train(learn)]
+    assert state() == before and all(map(torch.equal, weights, learn.model.parameters()))
+    assert all(map(torch.equal, tried, train(trained)))  # with the same dropout
+    assert all(map(torch.equal, train(learn.model.train() and learn), tried))
+
+
+def needs_gpu(test):
+    return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")(test))
+
+
+@needs_gpu
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_step_never_synchronizes_with_a_real_gpu(masking):
+    learn = build_learner("cuda", "precision=bf16", f"masking={masking}")
+    batch = tuple(tensor.cpu().pin_memory() for tensor in batch_of(learn))
+    learn.one_batch(0, batch)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        learn.one_batch(1, batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def train(learn, steps=4):
+    """Weights, moments and metrics after some steps."""
+    for step in range(steps):
+        learn.train_iter = step
+        learn.opt.set_hyper("lr", 1e-3 * (step + 1))
+        learn.one_batch(step, batch_of(learn, seed=step))
+    moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
+    return [tensor.detach() for tensor in (*learn.model.parameters(), *moments, learn.train_metrics.sums)]
+
+
+@pytest.mark.parametrize("setting, backend, tolerance", [
+    *((setting, "eager", 1e-5) for setting in OBJECTIVES[1:]), ("precision=bf16", "aot_eager", 1e-2),
+    pytest.param("precision=fp32", "aot_eager", 1e-5, marks=pytest.mark.slow)])
+def test_the_functions_of_every_objective_are_one_graph_each(setting, backend, tolerance):
+    """As a CUDA graph requires; with all values as in eager steps."""
+    eager, compiled = (static_learner("cpu", setting) for _ in range(2))
+    cuda_graph.compile_step(compiled, backend=backend)
+    torch.testing.assert_close(train(eager), train(compiled), atol=tolerance, rtol=tolerance)
+
+
+VARIANTS = [*OBJECTIVES, *("precision=bf16 masking=official optimizer=lamb adam_bias_correction=True "
+                           "sampling=multinomial size=mini").split()]
+
+
+@needs_gpu
+@pytest.mark.parametrize("setting", VARIANTS)
+def test_captured_steps_compute_the_same_as_eager_ones(shallow, setting):
+    eager, captured = static_learner("cuda", setting), static_learner("cuda", setting)
+    cuda_graph.capture_step(captured, batch_of(captured))
+    torch.testing.assert_close(train(eager), train(captured), atol=1e-5, rtol=1e-4)

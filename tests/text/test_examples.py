@@ -1,5 +1,6 @@
 """Examples and their cache."""
 import json
+import multiprocessing
 import random
 from collections import Counter
 
@@ -15,6 +16,8 @@ from _utils.text.sources import load_documents
 
 @pytest.fixture
 def small_blocks(monkeypatch):
+    if multiprocessing.get_start_method() != "fork":
+        pytest.skip("monkeypatching reaches only forked processes")
     monkeypatch.setattr(processors, "BLOCK", 10)
 
 

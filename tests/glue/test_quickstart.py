@@ -1,4 +1,4 @@
-"""The quickstart's tables, its measurements on damaged text, and the comparison of three networks."""
+"""The quickstart's tables, and the comparison of three networks."""
 from pathlib import Path
 
 import pytest

@@ -1,9 +1,7 @@
 """Custom tasks from their files to predictions, and to a pipeline of transformers; windows, and tagging."""
-import math
 import random
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import datasets
 import pandas as pd
@@ -22,7 +20,7 @@ from _utils.commands.predict import predict
 from _utils.custom.tagging import Tagging
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
-from _utils.finetuning.model import KeepBest, load_finetuned
+from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, task_of
 from _utils.networks import load_pretrained
@@ -135,19 +133,6 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     assert first[:2] == ["|".join(labels[0]), f"{probabilities[0, 0]:.4f}"]
     exported = exported_pipeline("text-classification", top_k=None)(sentences(12, seed=1))
     assert [{one["label"] for one in row if one["score"] >= .5} for row in exported] == list(map(set, labels))
-
-
-@pytest.mark.parametrize("scores, best", [
-    ([.1, .7, .7, .3], 2), ([math.nan, .2, math.nan], 2), ([math.nan, math.nan], 1)])
-def test_of_equal_scores_the_first_is_the_best_and_an_undefined_one_the_worst(scores, best):
-    model = torch.nn.Linear(1, 1)
-    keep = KeepBest(lambda learn: scores[learn.epoch])
-    for epoch in range(len(scores)):
-        keep.learn = SimpleNamespace(model=model, epoch=epoch, device=torch.device("cpu"))
-        torch.nn.init.constant_(model.weight, epoch + 1)
-        keep.after_epoch()
-    keep.after_fit()
-    assert keep.best_epoch == best == model.weight.item()
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])

@@ -1,11 +1,14 @@
 """The parts of finetuning: output layer, optimizer, schedule and batches."""
+import math
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
+from _utils.finetuning.model import KeepBest
 from _utils.finetuning.preparation import for_checkpoint, settings_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task
@@ -83,6 +86,19 @@ def test_the_settings_of_a_run_have_the_values_of_the_configuration(parts):
     _, _, settings = parts(*(f"{key}={value}" for key, value in c.items()))
     assert {key: getattr(settings, key) for key in c} == c
     assert FINETUNE_KEYS.keys() - NO_SETTINGS - c.keys() == {"size", "wsc_trick"}  # size: of the fixture
+
+
+@pytest.mark.parametrize("scores, best", [
+    ([.1, .7, .7, .3], 2), ([math.nan, .2, math.nan], 2), ([math.nan, math.nan], 1)])
+def test_of_equal_scores_the_first_is_the_best_and_an_undefined_one_the_worst(scores, best):
+    model = torch.nn.Linear(1, 1)
+    keep = KeepBest(lambda learn: scores[learn.epoch])
+    for epoch in range(len(scores)):
+        keep.learn = SimpleNamespace(model=model, epoch=epoch, device=torch.device("cpu"))
+        torch.nn.init.constant_(model.weight, epoch + 1)
+        keep.after_epoch()
+    keep.after_fit()
+    assert keep.best_epoch == best == model.weight.item()
 
 
 def test_unordered_pairs_are_trained_in_both_orders(parts):

@@ -67,12 +67,12 @@ def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(f
 
 def test_a_run_prints_what_becomes_of_long_lines(workplace, capsys):
     shutil.copy("text.txt", "more.txt")
-    for settings, text in (([], "long lines are kept"), (["recipe=google"], "long lines are truncated"),
-                           (["datas=more.txt,text.txt"], "long lines are kept")):
+    for settings, text in (([], "lines are kept"), (["recipe=google"], "lines are truncated"),
+                           (["datas=more.txt,text.txt"], "lines are kept")):
         run("steps=1", *settings)
         assert text in capsys.readouterr().out
-    assert text_of_long_lines(pretrain.c.copy_with({"datas": ["text.txt", "wikipedia"]})) == (
-        "long lines are kept in text.txt, else truncated")
+    of_both = text_of_long_lines(pretrain.c.copy_with({"datas": ["text.txt", "wikipedia"]}))
+    assert "kept in text.txt" in of_both and "truncated" in of_both
 
 
 def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workplace):

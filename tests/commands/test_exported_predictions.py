@@ -136,12 +136,13 @@ def test_classes_of_pairs(finetuned, rng, max_length):
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_windows_of_long_texts(finetuned, rng, kind):
     """Their mean is that of probabilities or scores."""
-    rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": i % 2} for i in range(64)]
+    rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": 9 * i ** 2 if kind == "regression" else i % 2}
+            for i in range(64)]
     texts = [sentence(rng, n) for n in (*LENGTHS, 90)]
     trained, *model = finetuned(rows, "window_stride=10", kind=kind)
     found, probabilities = trained.predict(texts)
     if kind == "regression":
-        assert [exported.predict(*model, text) for text in texts] == pytest.approx(found, abs=1e-4)
+        assert [exported.predict(*model, text) for text in texts] == pytest.approx(found, rel=1e-4)
     else:
         assert_close(probabilities_of(model, [(text,) for text in texts]), probabilities)
 

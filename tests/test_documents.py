@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from documents import REPO, read
+from tokenizer_kinds import tokens_by_id
 
 import finetune
 import pretrain
@@ -63,9 +64,8 @@ def folder_with_placeholders(tmp_path, monkeypatch, small_tokenizer):
     monkeypatch.chdir(tmp_path / "work")
     for folder in ("text", "pair/generator", "pair/discriminator", "../shared/data"):
         Path(folder).mkdir(parents=True)
-    vocab = small_tokenizer.get_vocab()
     for path in ("vocab.txt", "../shared/data/vocab.txt"):
-        Path(path).write_text("\n".join(sorted(vocab, key=vocab.get)))
+        Path(path).write_text("\n".join(tokens_by_id(small_tokenizer)))
 
 
 def test_settings_in_commands_are_accepted(folder_with_placeholders):

@@ -5,15 +5,12 @@ import inspect
 import pytest
 
 from _utils.__main__ import COMMANDS, main
-from _utils.errors import UserError
 
 
 def test_the_commands_are_listed(capsys):
     main([])
     printed = capsys.readouterr().out
     assert all(f"\n{name} " in printed for name in COMMANDS)
-    with pytest.raises(UserError, match="'export'"):
-        main(["export"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -10,7 +10,7 @@ import torch
 from custom_tasks import write_rows
 from tiny_finetuning import run_own
 from tiny_pretraining import save_fresh
-from tokenizer_kinds import KINDS, TEXT, save_folder
+from tokenizer_kinds import KINDS, TEXT, save_folder, tokens_by_id
 from transformers import AutoTokenizer, pipeline
 
 from _utils.commands.export_hf import export_hf
@@ -35,8 +35,7 @@ def sentence(rng, n, words=(*WORDS, *ODD_WORDS)):
 def checkpoint(small_tokenizer, tmp_path_factory):
     """Path of a pretraining checkpoint of size tiny, with random weights and a vocabulary for all WORDS."""
     characters = sorted(set("".join(WORDS).lower()) - {*"éï"})
-    words = small_tokenizer.get_vocab()
-    tokens = [*sorted(words, key=words.get), *characters, *(f"##{character}" for character in characters)]
+    tokens = [*tokens_by_id(small_tokenizer), *characters, *(f"##{character}" for character in characters)]
     path = tmp_path_factory.mktemp("pretrained") / "words_0_100.0%.pth"
     return save_fresh(path, tokenizer_from_tokens([*dict.fromkeys(tokens)]))
 
@@ -124,13 +123,6 @@ def test_several_labels_of_texts(finetuned, rng):
     assert_close(probabilities_of(model, [(text,) for text in texts]), probabilities)
 
 
-def test_scores_of_texts(finetuned, rng):
-    rows, texts = labelled(rng, lambda i: i / 7)
-    trained, *model = finetuned(rows, kind="regression")
-    found = [exported.predict(*model, text) for text in texts]
-    assert found == pytest.approx(trained.predict(texts).labels, abs=1e-4)
-
-
 @pytest.mark.parametrize("max_length", [32, 31])
 def test_classes_of_pairs(finetuned, rng, max_length):
     """Also if both texts are too long, and if one is empty."""
@@ -141,11 +133,18 @@ def test_classes_of_pairs(finetuned, rng, max_length):
     assert_close(probabilities_of(model, pairs), trained.predict(pairs).probabilities)
 
 
-def test_windows_of_long_texts(finetuned, rng):
-    rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": i % 2} for i in range(64)]
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_windows_of_long_texts(finetuned, rng, kind):
+    """Their mean is that of probabilities or scores."""
+    rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": 9 * i ** 2 if kind == "regression" else i % 2}
+            for i in range(64)]
     texts = [sentence(rng, n) for n in (*LENGTHS, 90)]
-    trained, *model = finetuned(rows, "window_stride=10")
-    assert_close(probabilities_of(model, [(text,) for text in texts]), trained.predict(texts).probabilities)
+    trained, *model = finetuned(rows, "window_stride=10", kind=kind)
+    found, probabilities = trained.predict(texts)
+    if kind == "regression":
+        assert [exported.predict(*model, text) for text in texts] == pytest.approx(found, rel=1e-4)
+    else:
+        assert_close(probabilities_of(model, [(text,) for text in texts]), probabilities)
 
 
 def tagged(rng, n):

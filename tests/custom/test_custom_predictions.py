@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from csv_files import write_csv
-from custom_tasks import write, write_rows
+from custom_tasks import predictions, write, write_csv, write_rows
 from sklearn.metrics import f1_score
 from tiny_finetuning import run_own
 
@@ -146,5 +145,4 @@ def test_the_threshold_of_a_run_is_stored_reported_and_used_everywhere(start, ca
     start(task, "end=2", "do_finetune=False", "th_run=[0, 1]", epochs=3)  # an ensemble, with the mean of the thresholds
     models = [finetune.load(f"g_mine_{run}.pth") for run in (0, 1)]
     mean = sum(model.predict(TEXTS).probabilities for model in models) / 2 >= sum(applied.values()) / 2
-    written = pd.read_csv("test_outputs/g/mine.tsv", sep="\t", index_col="index", keep_default_na=False)["prediction"]
-    assert written[:40].tolist() == ["|".join(np.array(models[0].labels)[row]) for row in mean]
+    assert predictions()[:40].tolist() == ["|".join(np.array(models[0].labels)[row]) for row in mean]

@@ -158,13 +158,6 @@ def test_f1_is_that_of_the_positive_label(positive, f1):
     assert scores["f1"] == pytest.approx(f1)
 
 
-@pytest.mark.parametrize("content", ["text,label\none,\ntwo,\n", "text,label\none,-1\ntwo,-1\n", "text\none\ntwo\n"])
-def test_a_test_file_without_labels_is_only_predicted(content):
-    labelled("xy" * 5)
-    data = loaded(test=write("b.csv", content))
-    assert data.task.labels == ("x", "y") and data.splits["test"]["label"][:] == [-1, -1]
-
-
 # Spellings
 
 @pytest.mark.parametrize("labels, names, ids", [

@@ -3,8 +3,7 @@ import random
 
 import datasets
 import pytest
-from csv_files import write_csv
-from custom_tasks import loaded, tagged
+from custom_tasks import loaded, tagged, write_csv
 from tiny_finetuning import run, run_own
 
 from _utils.custom import word_baseline

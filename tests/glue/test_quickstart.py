@@ -1,12 +1,9 @@
-"""The quickstart's tables, its measurements on damaged text, and the comparison of three networks."""
-import json
+"""The quickstart's tables, and the comparison of three networks."""
 from pathlib import Path
 
 import pytest
 
 import finetune
-import pretrain
-from _utils.config import complete
 from _utils.finetuning import quickstart
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.quickstart import write_sentence_tables
@@ -61,13 +58,6 @@ def small_prose(empty_folder, monkeypatch):
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n\n".join(DOCUMENTS * 3))
         monkeypatch.setitem(EMBEDDED, name, path)
-
-
-def test_pretraining_ends_with_measurements_on_text_that_it_has_not_seen(small_prose, tmp_path):
-    pretrain.pretrain(complete(pretrain.c.override(["quickstart=True", "steps=2", "warmup_steps=1", "vocab=300",
-                                                    "milestones=100", "num_workers=0", "logger=None", "device=cpu"])))
-    found = json.loads((tmp_path / "checkpoints/pretrain/quickstart_11081/damaged_text.json").read_text())
-    assert set(found) == {"auc", "swapped", "foreign"} and all(0 <= value <= 1 for value in found.values())
 
 
 @pytest.mark.plots

@@ -159,13 +159,6 @@ def test_an_edit_is_trained_with_every_objective_that_it_concerns(monkeypatch, s
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_an_error_in_an_edited_model_is_not_hidden(monkeypatch, small_tokenizer, objective):
-    monkeypatch.setattr(pretrain.ELECTRAModel, "forward", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        trained(objective, small_tokenizer, fixed_slots=False)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_unused_slots_change_nothing(monkeypatch, small_tokenizer, objective):
     """The samples are the most likely tokens, because random numbers depend on the number of slots."""
     monkeypatch.setattr(pretrain, "sample", lambda logits, *_: argmax(logits))

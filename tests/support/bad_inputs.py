@@ -160,7 +160,6 @@ add("finetune.py", {
     "a NUL byte": ("glue_dir='glue\\0'", "glue_dir"),
     "a run of another task": ("th_run={'cola':0,'rte':3}", "th_run.*'rte'.*cola"),
     "another size": ("size=small", "model.pth.*size=tiny"),
-    "a missing device": ("device=cuda:99", "'cuda:99'.*device=cpu"),
     "no finished run": ("do_finetune=False", "'g'.*do_finetune=True"),
     "a finetuned checkpoint": ("pretrained_checkpoint=cola.pth", "'cola.pth'.*pretrain.py"),
     "a pair": ("pretrained_checkpoint=pair", "'pair'.*discriminator"),

@@ -1,6 +1,9 @@
-"""Write the files of custom tasks and load them."""
+"""Write the files of custom tasks, load them, and read their predictions."""
+import csv
 import json
 from pathlib import Path
+
+import pandas as pd
 
 from _utils.custom.definition import complete_custom_task
 from _utils.custom.kinds import load_custom_task
@@ -18,6 +21,17 @@ def write(path, content, encoding="utf-8"):
 def write_rows(path, rows):
     """Write dictionaries as JSON lines."""
     return write(path, "\n".join(map(json.dumps, rows)))
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def predictions(name="mine"):
+    """The predictions of a run's test file, by its rows."""
+    table = pd.read_csv(f"test_outputs/g/{name}.tsv", sep="\t", index_col="index", keep_default_na=False)
+    return table["prediction"]
 
 
 def labelled(labels):

@@ -20,9 +20,9 @@ class Machine(NamedTuple):
         return self.scripts.run(command, arguments, self.folder)
 
     def downloads(self):
-        """The names of the large files that were downloaded since the last call, in their order, with the ranges."""
+        """The names of the parquet files that were downloaded since the last call, in their order, with the ranges."""
         requests, self.hub.requests[:] = self.hub.requests[:], []
-        return [request.rpartition("/")[2] for request in requests if request.startswith("GET /large/")]
+        return [request.rpartition("/")[2] for request in requests if re.match(r"GET /.*\.parquet", request)]
 
 
 _LOAD = """

@@ -1,8 +1,7 @@
 """A server on localhost that speaks the HTTP interface of the Hugging Face hub, for runs of the unchanged libraries.
 
 It has repositories with commits, branches and tags, and answers as the hub does without a token: information on a
-repository, lists of its files, and the files with ETag, commit and ranges, large ones by a redirect to another address.
-It can fail as the hub and networks do.
+repository, lists of its files, and the files with ETag, commit and ranges. It can fail as the hub and networks do.
 """
 import hashlib
 import json
@@ -14,13 +13,11 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote
 
-_LARGE = (".parquet", ".bin", ".safetensors")  # files that the hub stores elsewhere
 _FAULT_HEADERS = {401: {"X-Error-Code": "GatedRepo"}, 429: {"Retry-After": "0"}}
 _ROUTES = {  # of quoted paths
     "info": r"/api/(datasets|models)/([^/]+/[^/]+)(?:/revision/([^/]+))?",
     "tree": r"/api/(datasets|models)/([^/]+/[^/]+)/tree/([^/]+)/?(.*)",
     "paths_info": r"/api/(datasets|models)/([^/]+/[^/]+)/paths-info/([^/]+)",
-    "large_file": r"/large/([^/]+)/.+",
     "file": r"/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)",
 }
 
@@ -124,21 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         commit, files = self.revision(kind or "models", repository, revision)
         if commit and path not in files:
             self.send(404, headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-        elif commit and path.endswith(_LARGE):
-            etag, size = etag_of(files[path]), len(files[path])
-            location = f"http://localhost:{self.server.server_port}/large/{etag}/{path}"
-            self.send(302, headers={"Location": location, "X-Repo-Commit": commit, "X-Linked-ETag": f'"{etag}"',
-                                    "X-Linked-Size": size})
         elif commit:
             self.send_content(files[path], {"X-Repo-Commit": commit})
-
-    def large_file(self, etag):
-        for revisions in self.server.repositories.values():
-            for _, files in revisions.values():
-                for content in files.values():
-                    if etag_of(content) == etag:
-                        return self.send_content(content)
-        self.send(404)
 
     def send_json(self, value):
         self.send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})

@@ -3,7 +3,7 @@ import json
 import random
 from pathlib import Path
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tokenizer_kinds import tokens_by_id
 
 import pretrain
 from _utils.config import complete
@@ -24,8 +24,7 @@ def write_text_and_vocabulary(hf_tokenizer):
                  "training a network with patience takes time , as in every other year , and nobody in the room "
                  "understood why ."]
     Path("text.txt").write_text("\n\n".join("\n".join(rng.choices(sentences, k=12)) for _ in range(150)))
-    token_ids = hf_tokenizer.get_vocab()
-    Path("vocab.txt").write_text("\n".join(sorted(token_ids, key=token_ids.get)))
+    Path("vocab.txt").write_text("\n".join(tokens_by_id(hf_tokenizer)))
 
 
 def run(*overrides, vocab="vocab=vocab.txt", resume=False):
@@ -60,11 +59,6 @@ def rows(name="mini_5", folder=FOLDER):
 def weights(name="mini_5", percent="100.0", folder=FOLDER):
     """The state_dict of the model in the checkpoint of a milestone."""
     return load_checkpoint(folder / f"{name}_{percent}%.pth")["model"]
-
-
-def tensorboard_events(name="mini_5"):
-    """The EventAccumulator of a run's tensorboard folder."""
-    return EventAccumulator(str(FOLDER / name / "tensorboard")).Reload()
 
 
 def equal_weights(a, b):

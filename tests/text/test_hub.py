@@ -100,7 +100,7 @@ def test_pretraining_continues_from_the_pair_on_the_hub(machine, models):
 
 
 @pytest.mark.parametrize("request_, how, word", [
-    ("GET /large/.*model.bin", 503, "503"), ("/config.json", 401, "gated")])
+    ("GET /.*model.bin", 503, "503"), ("/config.json", 401, "gated")])
 def test_a_failed_download_of_a_model_ends_in_one_line(machine, models, request_, how, word):
     machine.hub.fail(request_, how)
     assert_one_line(machine.run("pretrain.py", *CONTINUED), DISCRIMINATOR, word)

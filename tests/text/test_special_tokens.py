@@ -20,6 +20,7 @@ from _utils.runs.checkpoints import tokenizer_record
 from _utils.tasks.rows import EncodedRows, text_notices
 from _utils.text import frames_of, load_documents, load_tokenizer, never_masked, tokenizer_of
 from _utils.text.examples import prepare_examples
+from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
@@ -63,7 +64,9 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert {given.convert_tokens_to_ids(token) for token in [*MARKERS, "[NUM]"]} <= set(ids)
     assert ids[0] == given.cls_token_id and ids[-1] == given.sep_token_id and given.unk_token_id not in ids
     special_as_text = f"{TEXT} [SEP] </s> [MASK] [UNK] word"
-    assert encoded(loaded, special_as_text).ids == exported(special_as_text)["input_ids"]
+    exported_tokenizer(loaded, 64).save_pretrained(tmp_path / "text")  # of a finetuned model
+    of_classifier = AutoTokenizer.from_pretrained(tmp_path / "text")
+    assert encoded(loaded, special_as_text).ids == of_classifier(special_as_text)["input_ids"]
     pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
     assert pair.ids == exported_pair["input_ids"] and pair.type_ids == exported_pair["token_type_ids"]
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids

@@ -4,8 +4,6 @@ import json
 import math
 import re
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -208,15 +206,3 @@ def test_a_number_of_processes_without_a_rank_is_not_that_of_a_launcher(monkeypa
 def test_batch_size_that_does_not_fit_several_processes_is_rejected(workplace, scripts):
     done = scripts.run("pretrain.py", [*SETTINGS, "bs=2", "micro_batch=1", "steps=2"], workplace, processes=3)
     assert done.returncode and "bs: 2" in done.stderr
-
-
-@pytest.mark.slow
-def test_finetuning_started_twice_at_once_trains_each_run_once(empty_folder, fresh_checkpoint, glue, repo):
-    settings = [f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
-                "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    both = [subprocess.Popen([sys.executable, repo / "finetune.py", *settings], **pipes) for _ in range(2)]
-    errors = [process.communicate()[1] for process in both]
-    failed = [error for process, error in zip(both, errors) if process.returncode]
-    assert len(failed) < 2 and all("Another process is training the run" in error for error in failed), failed
-    assert [(task, run) for task, run, *_ in scores_of("g")] == [("rte", 0), ("rte", 1)]

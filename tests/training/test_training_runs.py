@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_pretraining import FOLDER, equal_weights, metrics, run, tensorboard_events, write_text_and_vocabulary
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_pretraining import FOLDER, equal_weights, metrics, run, write_text_and_vocabulary
 from tokenizers import Tokenizer
 
 import pretrain
@@ -51,7 +52,8 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     assert [row["step"] for row in held_out] == [1, 2, 4, 8, 16]
     assert all(math.isfinite(row["loss"]) and 0 <= row["disc_auc"] <= 1 for row in train + held_out)
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0
-    assert [event.step for event in tensorboard_events().Scalars("train/loss")] == list(range(1, 17))
+    events = EventAccumulator(str(FOLDER / "mini_5/tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 17))
 
 
 def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(finished):
@@ -65,12 +67,12 @@ def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(f
 
 def test_a_run_prints_what_becomes_of_long_lines(workplace, capsys):
     shutil.copy("text.txt", "more.txt")
-    for settings, text in (([], "long lines are kept"), (["recipe=google"], "long lines are truncated"),
-                           (["datas=more.txt,text.txt"], "long lines are kept")):
+    for settings, text in (([], "lines are kept"), (["recipe=google"], "lines are truncated"),
+                           (["datas=more.txt,text.txt"], "lines are kept")):
         run("steps=1", *settings)
         assert text in capsys.readouterr().out
-    assert text_of_long_lines(pretrain.c.copy_with({"datas": ["text.txt", "wikipedia"]})) == (
-        "long lines are kept in text.txt, else truncated")
+    of_both = text_of_long_lines(pretrain.c.copy_with({"datas": ["text.txt", "wikipedia"]}))
+    assert "kept in text.txt" in of_both and "truncated" in of_both
 
 
 def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workplace):

@@ -8,7 +8,7 @@ import torch
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.model import KeepBest
-from _utils.finetuning.preparation import for_checkpoint, settings_of
+from _utils.finetuning.plan import for_checkpoint, settings_of
 from _utils.finetuning.runs import score_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task

@@ -364,8 +364,7 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     model = task.head.network(pretrained, settings, SentencePredictor)
     if planned.mnli_run:
         load_encoder(model, planned.mnli_run)
-    title = f"{task.title}, run {planned.run}"
-    learn = get_glue_learner(task, title, model=model, data=data, settings=settings, device=device,
+    learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
                              precision=settings.precision, num_workers=num_workers, log=planned.log)
     if settings.keep == "best":
         learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
@@ -426,8 +425,10 @@ def run(c: MyConfig) -> Results:
     With do_finetune=False it only predicts and reports.
     """
     group = Group(c, run, hyperparameters, encode)
-    for planned in group.unfinished_runs():
-        group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
+    for task, number in group.mine():
+        with group.opened(task, number) as planned:
+            if planned:
+                group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
     return group.finish(load, predict_test)
 
 

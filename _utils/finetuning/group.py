@@ -105,28 +105,28 @@ class Group:
               f"(size={self.c.size})", *self.pretrained.length_warnings(self.c.max_length),
               *case_warnings(self.pretrained.hf_tokenizer, self.pretrained.name), sep="\n")
 
-    def unfinished_runs(self):
-        """Yield each unfinished run of this process as a PlannedRun, while its folder is locked; report the others.
+    def mine(self):
+        """Yield (task, run) of the runs of this process.
 
-        All processes wait for the MNLI runs if other tasks start from them.
+        If other tasks start from MNLI, all processes wait for its runs.
         """
         mine = list(self.processes.own(itertools.product(self.settings, seeds_of(self.c))))
         for name in self.settings:
-            for run in [run for task, run in mine if task == name]:
-                yield from self.unless_finished(name, run)
-                gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
+            yield from (planned for planned in mine if planned[0] == name)
             if name == "mnli" and self.c.start_from_mnli:
                 self.processes.wait()
         self.processes.wait()
 
-    def unless_finished(self, name, run):
-        """Yield the PlannedRun of a run, or report that it is finished."""
+    @contextlib.contextmanager
+    def opened(self, name, run):
+        """Context that locks the folder of a run: its PlannedRun, or None for a finished run, which is reported."""
         c, settings, seed = self.c, self.settings[name], seeds_of(self.c)[run]
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
                 changed = ", with code that changed since" if record.code != self.code else ""
                 self.processes.report(line_about(record, f"already finished{changed}"))
+                yield None
                 return
             data, started = self.encoded(name), time.perf_counter()
             group = settings.start_from_mnli
@@ -136,6 +136,7 @@ class Group:
             with contextlib.closing(log):
                 task = self.tables[name].task.in_recipe(settings.recipe)
                 yield PlannedRun(task, run, seed, settings, data, log, started, mnli_run)
+        gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
 
     def encoded(self, name):
         """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""

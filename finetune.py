@@ -23,7 +23,6 @@ import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import sys
 
-import _utils.custom.source  # noqa: F401  custom tasks in `tasks`
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, check_files, complete_finetuning

@@ -1,10 +1,9 @@
 """The plan of a group's runs: their tables and settings, and which of them predict the test sets."""
 from _utils.errors import UserError
-from _utils.finetuning.config import check_windows, names_of, uses_synthetic_glue
+from _utils.finetuning.config import check_windows, custom_tasks, names_of, uses_synthetic_glue
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks.build import check_length
 from _utils.tasks.glue import load_task
-from _utils.tasks.names import SOURCES
 from _utils.tasks.parts import Head
 from _utils.tasks.settings import Settings
 from _utils.tasks.synthetic import write_synthetic_glue
@@ -25,8 +24,7 @@ def load_tables(c):
     tables = {}
     for name, entry in zip(names_of(c.tasks), c.tasks):
         if isinstance(entry, dict):
-            [source] = SOURCES
-            tables[name] = source.load(entry)
+            tables[name] = custom_tasks("kinds").load_custom_task(entry)
         elif name == WSC.name and c.wsc_trick and c.do_finetune:
             tables[name] = load_wsc_task(c.glue_dir)
         else:

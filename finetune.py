@@ -77,11 +77,12 @@ from _utils.recipes import RECIPES
 from _utils.runs import RunLog
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
-from _utils.tasks.rows import EncodedRows, EncodedTask, Window, default_epochs, divided, finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, EncodedTask, Window, default_epochs, finetuning_dataloaders
 from _utils.tasks.settings import Settings
 from _utils.tasks.tables import TaskData
 from _utils.tasks.task import Task
-from _utils.text import frames_of, text_tokenizer
+from _utils.tasks.windows import tokenized
+from _utils.text import text_tokenizer, with_special_tokens
 from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
 
 
@@ -105,8 +106,8 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLe
 # (F41). Google's code swaps the texts of MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12),
 # and so does this notebook without `recipe=google`.
 #
-# With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is
-# an example in training, and the mean of their probabilities is the prediction.
+# With `window_stride` (not in the paper), `_utils/tasks/windows.py` divides a text that is too long into overlapping
+# windows before; each is an example in training, and the mean of their probabilities is the prediction.
 
 # %%
 def truncated_lengths(a, b, room):
@@ -121,47 +122,30 @@ def truncated_lengths(a, b, room):
     return a, b
 
 
-def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
-    """Yield ([Window of at most max_len tokens], tokens of the whole texts) for each row of one or two columns of
-    texts.
-
-    stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
-    swap: reverse the order of a pair, after truncation.
-    Special tokens and segment ids are those of the tokenizer, so other families than BERT's work too. "[MASK]" and the
-    like in a text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is reserved
-    for it, unlike in Google's code (F41).
-    """
-    tokenizer = text_tokenizer(hf_tokenizer)
-    frames = frames_of(tokenizer)  # by the number of texts
-    room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
-    for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
-        lengths = list(map(len, texts))
-        if stride and sum(lengths) > room:
-            windows = divided(texts, room, stride)
-        else:
-            # a single text: beside one of length 0
-            kept = truncated_lengths(lengths[0], sum(lengths[1:]), room)
-            windows = [[text.ids[:length] for text, length in zip(texts, kept)]]
-        rows = []
-        for window in windows:
-            first, *second = window[::-1] if swap else window
-            parts = [first, *filter(len, second)]
-            rows.append(Window(*frames[len(parts)].fill(parts)))
-        yield rows, sum(lengths) + max_len - room
-
-
-# %%
 def tokenize_sents_max_len(
     example: dict, cols: Sequence[str], max_len: int, swap: bool = False, *, hf_tokenizer: PreTrainedTokenizerBase
 ) -> dict:
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in
-    `cols`.
+    `cols`. A text is a string, in which "[MASK]" and the like are plain text (F1), or its token ids.
+
+    swap: reverse the order of a pair, after truncation.
+    Special tokens and segment ids are those of the tokenizer, so other families than BERT's work too. An empty second
+    text gets no [SEP], but one token of room is reserved for it, unlike in Google's code (F41).
     """
-    [([encoded], _)] = tokenize_in_windows([[example[col]] for col in cols], max_len, swap, None, hf_tokenizer)
-    is_token = [1] * len(encoded.ids)
-    return {**example, "inp_ids": encoded.ids, "attn_mask": is_token, "token_type_ids": encoded.type_ids}
+    tokenizer = text_tokenizer(hf_tokenizer)
+    texts = [tokenizer.encode(text, add_special_tokens=False).ids if isinstance(text, str) else text
+             for text in (example[col] for col in cols)]
+    room = max_len - tokenizer.num_special_tokens_to_add(len(texts) == 2)
+    lengths = truncated_lengths(len(texts[0]), sum(map(len, texts[1:])), room)
+    texts = [text[:length] for text, length in zip(texts, lengths)]
+    if swap:
+        texts.reverse()
+    first, *second = texts
+    inp_ids, token_type_ids = with_special_tokens([first, *filter(len, second)], hf_tokenizer)  # [CLS] A [SEP] B [SEP]
+    return {**example, "inp_ids": inp_ids, "attn_mask": [1] * len(inp_ids), "token_type_ids": token_type_ids}
 
 
+# %%
 def encode(task, rows, hf_tokenizer, settings, training=False):
     """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if
     wanted (F42).
@@ -173,15 +157,15 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
         swapped_before, swapped_after = (task.texts[::-1], False), (task.texts, True)  # truncation (D12)
         orders.append(swapped_before if settings.recipe == "google" else swapped_after)
 
-    def texts():
+    def inputs():
         for names, swap in orders:
-            for batch in rows.iter(1000):
-                columns = [batch[name] for name in names]
-                yield from tokenize_in_windows(
-                    columns, settings.max_length, swap, settings.window_stride, hf_tokenizer
-                )
+            for windows, n_tokens in tokenized(rows, names, settings, hf_tokenizer):
+                encoded = (tokenize_sents_max_len(window, names, settings.max_length, swap, hf_tokenizer=hf_tokenizer)
+                           for window in windows)
+                yield [Window(one["inp_ids"], one["token_type_ids"]) for one in encoded], n_tokens
+
     labels = task.scores.targets(rows["label"][:] * len(orders))
-    return EncodedRows(texts(), labels, hf_tokenizer.pad_token_id)
+    return EncodedRows(inputs(), labels, hf_tokenizer.pad_token_id)
 
 
 # %% [markdown]

@@ -82,26 +82,6 @@ class EncodedRows:
         return rows
 
 
-def divided(texts, room, stride):
-    """The ids of one or two texts, Encodings, in windows of `room` tokens in all, which begin every `stride` tokens: a
-    list of the ids of each text for each window.
-
-    Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
-    fewer windows than the other, each of them is beside several.
-    """
-    rooms = [room]
-    if len(texts) == 2:
-        shorter = 0 if len(texts[0]) < len(texts[1]) else 1
-        used = min(len(texts[shorter]), room // 2)
-        rooms = [used, room - used] if shorter == 0 else [room - used, used]
-    parts = []
-    for text, space in zip(texts, rooms):
-        text.truncate(space, stride=space - min(stride, space))  # transformers' stride is the overlap
-        parts.append([part.ids for part in (text, *text.overflowing)])
-    n = max(map(len, parts))
-    return [[windows[i * len(windows) // n] for windows in parts] for i in range(n)]
-
-
 class EncodedTask(NamedTuple):
     """Encoded rows of a task: the training set, and {split: rows} and {split: labels} of the dev sets."""
     train: EncodedRows

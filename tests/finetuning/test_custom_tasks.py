@@ -214,23 +214,31 @@ def test_the_advice_about_long_texts_is_possible(start, capsys):
     assert "Shorten the texts" in capsys.readouterr().out
 
 
+def encoded_in_windows(texts, max_length, stride, hf_tokenizer):
+    """EncodedRows of one text or pair."""
+    names = tuple(f"text{i}" for i in range(len(texts)))
+    rows = datasets.Dataset.from_list([{**dict(zip(names, texts)), "label": 0}])
+    settings = Settings(max_length=max_length, window_stride=stride)
+    return finetune.encode(Task("t", "t", names, ("x", "y")), rows, hf_tokenizer, settings)
+
+
 @pytest.mark.parametrize("n_words", [(18,), (3,), (3, 18), (18, 3), (18, 18), (18, 0)])
 def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_words):
     texts = [" ".join(WORDS[:n]) for n in n_words]
-    [(windows, length)] = finetune.tokenize_in_windows([[text] for text in texts], 16, False, 6, small_tokenizer)
+    encoded = encoded_in_windows(texts, 16, 6, small_tokenizer)
+    window_ids, _, types, _ = encoded.batch(range(len(encoded)))
     whole = [small_tokenizer(text, add_special_tokens=False).input_ids for text in texts]
     for i, ids in enumerate(whole):
-        found = {token for window in windows for token, kind in zip(window.ids, window.type_ids) if kind == i}
-        assert found - set(small_tokenizer.all_special_ids) == set(ids)
+        assert set(window_ids[types == i].tolist()) - set(small_tokenizer.all_special_ids) == set(ids)
+    [length] = encoded.full_lengths
     assert length == len(sum(whole, [])) + 1 + len(texts)
-    assert all(len(window.ids) <= 16 for window in windows) and (len(windows) > 1) == (length > 16)
+    assert encoded.lengths.max() <= 16 and (len(encoded) > 1) == (length > 16)
 
 
 @torch.no_grad()
 def logits_of_windows(model, text):
-    [(windows, _)] = finetune.tokenize_in_windows([[text]], 128, False, 64, model.hf_tokenizer)
-    inputs = [[torch.tensor([values]) for values in (one.ids, [1] * len(one.ids), one.type_ids)] for one in windows]
-    return torch.cat([model.network(*of_window) for of_window in inputs])
+    windows = encoded_in_windows([text], 128, 64, model.hf_tokenizer)
+    return torch.cat([model.network(*windows.batch([i])[:3]) for i in range(len(windows))])
 
 
 def make_outputs_different(path, text):

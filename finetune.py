@@ -192,6 +192,7 @@ class SentencePredictor(Predictor):
     model, hidden_size, num_class, xavier_reinited_outlayer, freeze: as for Predictor.   pooling: "mean" reads the mean
     over the tokens, without the padding, instead of the first one (not in the paper).
     """
+    encode = staticmethod(encode)  # how its inputs are made
 
     def __init__(self, *args, pooling: str = "first", **kwargs):
         super().__init__(*args, **kwargs)
@@ -368,7 +369,7 @@ def load(path, device=None, precision: str | None = None) -> FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A
     text."])`.
     """
-    return FinetunedModel(path, encode, SentencePredictor, device, precision)
+    return FinetunedModel(path, SentencePredictor, device, precision)
 
 
 def predict_test(
@@ -407,7 +408,7 @@ def run(c: MyConfig) -> Results:
     in checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
-    group = Group(c, run, hyperparameters, encode)
+    group = Group(c, run, hyperparameters, SentencePredictor)
     for task, number in group.mine():
         with group.opened(task, number) as planned:
             if planned:

@@ -69,19 +69,18 @@ class Results(NamedTuple):
 class Group:
     """The runs of a completed configuration, which all processes with the same command share.
 
-    run: the function of the notebook, whose definitions are part of the records.
-    hyperparameters: function (task, configuration, number of training rows) -> {name: value}.   encode: that of
-    Finetune_GLUE.ipynb.
+    run, hyperparameters, sentence_predictor: those of Finetune_GLUE.ipynb. The definitions that `run` uses are part of
+    the records.
     Loads the checkpoint and all tables, prints what will be trained, and raises UserError for problems that would stop
     the runs later.
     """
 
-    def __init__(self, c, run, hyperparameters, encode):
+    def __init__(self, c, run, hyperparameters, sentence_predictor):
         self.processes = RunProcesses(c.device)
         self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
         self.code = content_key(definitions_of(run))
         self.c = c.copy_with({"device": str(self.device)})
-        self.settings, self.data, self.encode = {}, {}, encode
+        self.settings, self.data, self.sentence_predictor = {}, {}, sentence_predictor
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name), files=[SCORES])
         if c.do_finetune:
             self.load_checkpoint()
@@ -143,7 +142,7 @@ class Group:
         if name not in self.data:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits = self.tables[name].splits
-            self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
+            self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.sentence_predictor)}
             texts = task.reading.texts(splits["train"])
             advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
             for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):

@@ -131,12 +131,12 @@ def predict_logits(model, dl, precision):
 class FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue, as `finetune.load` returns it.
 
-    encode, sentence_predictor: `encode` and SentencePredictor of Finetune_GLUE.ipynb.
+    sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
     task: its Task.   labels: in the order of the probabilities.   run: its FinishedRun.
     """
 
-    def __init__(self, path, encode, sentence_predictor, device=None, precision=None):
-        self.path, self.encode = str(path), encode
+    def __init__(self, path, sentence_predictor, device=None, precision=None):
+        self.path, self.sentence_predictor = str(path), sentence_predictor
         self.network, self.hf_tokenizer, self.run = load_finetuned(path, sentence_predictor)
         self.task, self.settings = task_of(self.run), self.run.settings
         self.labels, self.device = list(self.task.labels), choose_device(device)
@@ -164,7 +164,7 @@ class FinetunedModel:
         counts words. UserError if they are not finite.
         """
         reading = self.task.reading
-        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
+        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.sentence_predictor)
         advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
                   "window_stride.")
         for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows), advice):

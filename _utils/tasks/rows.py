@@ -102,13 +102,13 @@ def training_rows(rows, limit):
     return rows.select(np.sort(place.nsmallest(limit).index))
 
 
-def encode_task(task, splits, settings, hf_tokenizer, encode):
+def encode_task(task, splits, settings, hf_tokenizer, sentence_predictor):
     """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; its rows limit the training
-    set.   encode: that of Finetune_GLUE.ipynb.
+    set.   sentence_predictor: as for `Reading.encode`.
     """
     reading, rows = task.reading, training_rows(splits["train"], settings.rows)
-    train = reading.encode(rows, hf_tokenizer, settings, encode, training=True)
-    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, encode) for split in task.devs}
+    train = reading.encode(rows, hf_tokenizer, settings, sentence_predictor, training=True)
+    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, sentence_predictor) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 

@@ -26,7 +26,7 @@ def parts(glue, fresh_checkpoint):
         pretrained, task = load_pretrained(c.pretrained_checkpoint), TASKS["mrpc"]
         splits, c = load_task("mrpc", glue).splits, for_checkpoint(c, pretrained)
         settings = settings_of(task, splits, finetune.hyperparameters(task, c, len(splits["train"])), c, pretrained)
-        data = encode_task(task, splits, settings, pretrained.hf_tokenizer, finetune.encode)
+        data = encode_task(task, splits, settings, pretrained.hf_tokenizer, finetune.SentencePredictor)
         model = task.head.network(pretrained, settings, finetune.SentencePredictor)
         learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings,
                                           device=torch.device("cpu"), precision="fp32")

@@ -66,21 +66,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from _utils.errors import UserError
-from _utils.finetuning.group import Group, Results
-from _utils.finetuning.model import FinetunedModel, KeepBest, load_encoder, predict_logits, to_device
+from _utils.finetuning.group import Group
+from _utils.finetuning.model import FinetunedModel, evaluate, keep_best, load_encoder, to_device
 from _utils.finetuning.quickstart import quickstart
-from _utils.finetuning.runs import score_of
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
-from _utils.runs import RunLog
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
-from _utils.tasks.rows import EncodedRows, EncodedTask, Window, default_epochs, finetuning_dataloaders
-from _utils.tasks.settings import Settings
-from _utils.tasks.tables import TaskData
-from _utils.tasks.task import Task
+from _utils.tasks.rows import EncodedRows, Window, default_epochs, finetuning_dataloaders
 from _utils.tasks.windows import tokenized
 from _utils.text import text_tokenizer, with_special_tokens
 from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
@@ -290,21 +284,21 @@ STEPS = {None: (FinetuningLearner, int), "google": (SummingLearner, float)}
 
 
 def get_glue_learner(
-    task: Task | str,
+    task,
     run_name: str | None = None,
     inference: bool = False,
     *,
     model: nn.Module,
-    data: EncodedTask,
-    settings: Settings,
+    data,
+    settings,
     device: torch.device | str,
     precision: str,
     num_workers: int = 0,
-    log: RunLog | None = None,
+    log=None,
 ) -> FinetuningLearner:
     """FinetuningLearner of a Task or its name, ready for `fit(settings.epochs)`.
 
-    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: of the run.
+    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: Settings of the run.
     run_name: title of the progress bar.   log: RunLog for the losses.
     inference: without schedule, progress bar and log.
     """
@@ -317,19 +311,6 @@ def get_glue_learner(
         schedules = group_schedules(settings.schedule, lrs, steps, number(.1 * steps))
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
     return learner(dls, model, task.head.loss().to(device), optimizer, precision, cbs=cbs)
-
-
-# %%
-def evaluate(learn, task, data):
-    """{split: `Scores.evaluate`} of a learner on the dev sets of an EncodedTask."""
-    evaluations = {}
-    for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
-        logits = predict_logits(learn.model, dl, learn.precision)
-        if not logits.isfinite().all():
-            raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
-                            "learning rate of the task with task_overrides, or set precision=fp32.")
-        evaluations[split] = task.scores.evaluate(task.head.outputs(rows, logits), data.labels[split])
-    return evaluations
 
 
 # %% [markdown]
@@ -351,7 +332,7 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
                              precision=settings.precision, num_workers=num_workers, log=planned.log)
     if settings.keep == "best":
-        learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
+        learn.add_cb(keep_best(task, data))
     with contextlib.closing(learn.loss_progress):
         learn.fit(settings.epochs)
     return learn, evaluate(learn, task, data)
@@ -372,23 +353,18 @@ def load(path, device=None, precision: str | None = None) -> FinetunedModel:
     return FinetunedModel(path, SentencePredictor, device, precision)
 
 
-def predict_test(
-    task: Task | str, checkpoint, dl_idx: int = 0, *, data: TaskData, device=None, precision: str | None = None
-):
+def predict_test(task, checkpoint, dl_idx: int = 0, *, data, device=None, precision: str | None = None):
     """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows,
     words or Answers.
 
     checkpoint: path of a finetuned checkpoint, one that was loaded, or a list of them, whose probabilities (scores) are
     averaged.
-    data: TaskData.
+    data: TaskData.   UserError for a model of another task.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
-        if model.settings.own_task != task.as_data():
-            raise UserError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
-                            "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
-                            "group_name.")
+        model.check_task(task)
     rows = data.splits[[*task.test_files][dl_idx]]
     return task.scores.decide(task.scores.average([model.outputs(rows) for model in models]))
 
@@ -401,7 +377,7 @@ def predict_test(
 # starts over. Several processes share the runs.
 
 # %%
-def run(c: MyConfig) -> Results:
+def run(c: MyConfig):
     """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 
     Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run

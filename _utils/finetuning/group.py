@@ -138,15 +138,15 @@ class Group:
         gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
 
     def encoded(self, name):
-        """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""
+        """EncodedTask of a task. Only that of the last task is kept; warnings about its texts are printed once."""
         if name not in self.data:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits = self.tables[name].splits
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.sentence_predictor)}
             texts = task.reading.texts(splits["train"])
             advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
-            for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
-                self.processes.report(f"{task.title}: {notice}")
+            for warning in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
+                self.processes.report(f"{task.title}: {warning}")
         return self.data[name]
 
     def save(self, planned, learn, evaluations):

@@ -23,7 +23,7 @@ from _utils.commands.predict import predict
 from _utils.custom.tagging import Tagging
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
-from _utils.finetuning.model import KeepBest, load_finetuned
+from _utils.finetuning.model import KeepBest, load_finetuned, predict_logits
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, task_of
 from _utils.networks import load_pretrained
@@ -441,7 +441,7 @@ def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer)
         logits.append(F.one_hot(labels.clamp(min=0), len(words)))
     model = torch.nn.Module()
     model.forward = lambda *_: logits.pop(0)
-    predicted = finetune.predict_logits(model, batches, "fp32")
+    predicted = predict_logits(model, batches, "fp32")
     assert predicted.argmax(-1).tolist() == rows.labels.tolist()
 
 

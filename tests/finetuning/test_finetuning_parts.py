@@ -7,7 +7,7 @@ import torch
 
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
-from _utils.finetuning.model import KeepBest
+from _utils.finetuning.model import KeepBest, evaluate
 from _utils.finetuning.plan import for_checkpoint, settings_of
 from _utils.finetuning.runs import score_of
 from _utils.networks import load_pretrained
@@ -91,7 +91,7 @@ def test_the_settings_of_a_run_have_the_values_of_the_configuration(parts):
 def test_the_best_epoch_is_the_one_with_the_best_score_and_its_weights_are_restored(parts):
     def score(learn):
         weights.append(copy.deepcopy(learn.model.state_dict()))
-        scores.append(score_of(finetune.evaluate(learn, TASKS["mrpc"], data)))
+        scores.append(score_of(evaluate(learn, TASKS["mrpc"], data)))
         return scores[-1]
     for seed in range(9):  # until the best epoch is neither the first nor the last
         set_seed(seed)
@@ -106,7 +106,7 @@ def test_the_best_epoch_is_the_one_with_the_best_score_and_its_weights_are_resto
     assert len(scores) == 6 and 0 < best < 5
     assert keep.best_epoch == best + 1
     assert all(value.equal(weights[best][name]) for name, value in learn.model.state_dict().items())
-    assert score_of(finetune.evaluate(learn, TASKS["mrpc"], data)) == scores[best]
+    assert score_of(evaluate(learn, TASKS["mrpc"], data)) == scores[best]
 
 
 def test_unordered_pairs_are_trained_in_both_orders(parts):

@@ -74,8 +74,7 @@ from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
-from _utils.tasks.rows import EncodedRows, Window, default_epochs, finetuning_dataloaders
-from _utils.tasks.windows import tokenized
+from _utils.tasks.rows import EncodedRows, Window, default_epochs, finetuning_dataloaders, tokenized
 from _utils.text import text_tokenizer, with_special_tokens
 from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
 
@@ -100,8 +99,8 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLe
 # (F41). Google's code swaps the texts of MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12),
 # and so does this notebook without `recipe=google`.
 #
-# With `window_stride` (not in the paper), `_utils/tasks/windows.py` divides a text that is too long into overlapping
-# windows before; each is an example in training, and the mean of their probabilities is the prediction.
+# With `window_stride` (not in the paper), `_utils/tasks/rows.py: tokenized` divides a text that is too long into
+# overlapping windows before; each is an example in training, and the mean of their probabilities is the prediction.
 
 # %%
 def truncated_lengths(a, b, room):
@@ -329,7 +328,8 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     model = task.head.network(pretrained, settings, SentencePredictor)
     if planned.mnli_run:
         load_encoder(model, planned.mnli_run)
-    learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
+    title = f"{task.title}, run {planned.run}"
+    learn = get_glue_learner(task, title, model=model, data=data, settings=settings, device=device,
                              precision=settings.precision, num_workers=num_workers, log=planned.log)
     if settings.keep == "best":
         learn.add_cb(keep_best(task, data))

@@ -40,7 +40,7 @@ def _complete_entry(entry):
     """An entry of `tasks`; ValueError for an unknown name."""
     if isinstance(entry, dict):
         return custom_tasks().complete_custom_task(entry)
-    if entry not in (*GLUE_TASKS, *custom_tasks().QUESTION_TASKS):
+    if entry not in GLUE_TASKS and entry not in custom_tasks().QUESTION_TASKS:
         raise ValueError
     return entry
 

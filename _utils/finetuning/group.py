@@ -48,11 +48,6 @@ class PlannedRun(NamedTuple):
     started: float
     mnli_run: FinishedRun | None
 
-    @property
-    def title(self):
-        """Name of the run in messages."""
-        return f"{self.task.title}, run {self.run}"
-
 
 class Results(NamedTuple):
     """What `finetune.run` returns.

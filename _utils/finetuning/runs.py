@@ -99,13 +99,6 @@ def task_of(record):
     return task.in_recipe(settings.recipe).of_runs([record])
 
 
-def has_known_task(run):
-    """Whether the task of a FinishedRun is one of GLUE, or a custom task that its record describes."""
-    with suppress(ValueError):
-        return bool(task_of(run))
-    return False
-
-
 def record_in(content, what, advice):
     """The FinishedRun of a value from a file. UserError if it is not a run by this version.
 
@@ -213,9 +206,10 @@ def read_records(path):
             content = json.loads(line)
         if content is not None or line[:1] not in ("", "{"):
             run = record_in(content, f"{path}, line {number}", "Delete that line, or move the file.")
-            if has_known_task(run):
+            try:
+                task_of(run)
                 latest[run.group, run.task, run.run] = run
-            else:
+            except ValueError:
                 _warn(f"Warning: skipped {path}, line {number}: this version does not know the task {run.task!r:.60}.")
     return latest.values()
 

@@ -23,7 +23,6 @@ import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import sys
 
-import _utils.custom.source  # noqa: F401  custom tasks in `tasks`
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import print_user_errors
 from _utils.finetuning.config import FINETUNE_KEYS, check_files, complete_finetuning
@@ -67,22 +66,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from _utils.errors import UserError
-from _utils.finetuning.group import Group, Results
-from _utils.finetuning.model import FinetunedModel, KeepBest, load_encoder, predict_logits, to_device
+from _utils.finetuning.group import Group
+from _utils.finetuning.model import FinetunedModel, evaluate, keep_best, load_encoder, to_device
 from _utils.finetuning.quickstart import quickstart
-from _utils.finetuning.runs import score_of
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
-from _utils.runs import RunLog
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
-from _utils.tasks.rows import EncodedRows, EncodedTask, Window, default_epochs, divided, finetuning_dataloaders
-from _utils.tasks.settings import Settings
-from _utils.tasks.tables import TaskData
-from _utils.tasks.task import Task
-from _utils.text import frames_of, text_tokenizer
+from _utils.tasks.rows import EncodedRows, Window, default_epochs, finetuning_dataloaders, tokenized
+from _utils.text import text_tokenizer, with_special_tokens
 from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
 
 
@@ -106,8 +99,8 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLe
 # (F41). Google's code swaps the texts of MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12),
 # and so does this notebook without `recipe=google`.
 #
-# With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is
-# an example in training, and the mean of their probabilities is the prediction.
+# With `window_stride` (not in the paper), `_utils/tasks/rows.py: tokenized` divides a text that is too long into
+# overlapping windows before; each is an example in training, and the mean of their probabilities is the prediction.
 
 # %%
 def truncated_lengths(a, b, room):
@@ -122,47 +115,30 @@ def truncated_lengths(a, b, room):
     return a, b
 
 
-def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
-    """Yield ([Window of at most max_len tokens], tokens of the whole texts) for each row of one or two columns of
-    texts.
-
-    stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
-    swap: reverse the order of a pair, after truncation.
-    Special tokens and segment ids are those of the tokenizer, so other families than BERT's work too. "[MASK]" and the
-    like in a text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is reserved
-    for it, unlike in Google's code (F41).
-    """
-    tokenizer = text_tokenizer(hf_tokenizer)
-    frames = frames_of(tokenizer)  # by the number of texts
-    room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
-    for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
-        lengths = list(map(len, texts))
-        if stride and sum(lengths) > room:
-            windows = divided(texts, room, stride)
-        else:
-            # a single text: beside one of length 0
-            kept = truncated_lengths(lengths[0], sum(lengths[1:]), room)
-            windows = [[text.ids[:length] for text, length in zip(texts, kept)]]
-        rows = []
-        for window in windows:
-            first, *second = window[::-1] if swap else window
-            parts = [first, *filter(len, second)]
-            rows.append(Window(*frames[len(parts)].fill(parts)))
-        yield rows, sum(lengths) + max_len - room
-
-
-# %%
 def tokenize_sents_max_len(
     example: dict, cols: Sequence[str], max_len: int, swap: bool = False, *, hf_tokenizer: PreTrainedTokenizerBase
 ) -> dict:
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in
-    `cols`.
+    `cols`. A text is a string, in which "[MASK]" and the like are plain text (F1), or its token ids.
+
+    swap: reverse the order of a pair, after truncation.
+    Special tokens and segment ids are those of the tokenizer, so other families than BERT's work too. An empty second
+    text gets no [SEP], but one token of room is reserved for it, unlike in Google's code (F41).
     """
-    [([encoded], _)] = tokenize_in_windows([[example[col]] for col in cols], max_len, swap, None, hf_tokenizer)
-    is_token = [1] * len(encoded.ids)
-    return {**example, "inp_ids": encoded.ids, "attn_mask": is_token, "token_type_ids": encoded.type_ids}
+    tokenizer = text_tokenizer(hf_tokenizer)
+    texts = [tokenizer.encode(text, add_special_tokens=False).ids if isinstance(text, str) else text
+             for text in (example[col] for col in cols)]
+    room = max_len - tokenizer.num_special_tokens_to_add(len(texts) == 2)
+    lengths = truncated_lengths(len(texts[0]), sum(map(len, texts[1:])), room)
+    texts = [text[:length] for text, length in zip(texts, lengths)]
+    if swap:
+        texts.reverse()
+    first, *second = texts
+    inp_ids, token_type_ids = with_special_tokens([first, *filter(len, second)], hf_tokenizer)  # [CLS] A [SEP] B [SEP]
+    return {**example, "inp_ids": inp_ids, "attn_mask": [1] * len(inp_ids), "token_type_ids": token_type_ids}
 
 
+# %%
 def encode(task, rows, hf_tokenizer, settings, training=False):
     """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if
     wanted (F42).
@@ -174,15 +150,15 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
         swapped_before, swapped_after = (task.texts[::-1], False), (task.texts, True)  # truncation (D12)
         orders.append(swapped_before if settings.recipe == "google" else swapped_after)
 
-    def texts():
+    def inputs():
         for names, swap in orders:
-            for batch in rows.iter(1000):
-                columns = [batch[name] for name in names]
-                yield from tokenize_in_windows(
-                    columns, settings.max_length, swap, settings.window_stride, hf_tokenizer
-                )
+            for windows, n_tokens in tokenized(rows, names, settings, hf_tokenizer):
+                encoded = (tokenize_sents_max_len(window, names, settings.max_length, swap, hf_tokenizer=hf_tokenizer)
+                           for window in windows)
+                yield [Window(one["inp_ids"], one["token_type_ids"]) for one in encoded], n_tokens
+
     labels = task.scores.targets(rows["label"][:] * len(orders))
-    return EncodedRows(texts(), labels, hf_tokenizer.pad_token_id)
+    return EncodedRows(inputs(), labels, hf_tokenizer.pad_token_id)
 
 
 # %% [markdown]
@@ -209,6 +185,7 @@ class SentencePredictor(Predictor):
     model, hidden_size, num_class, xavier_reinited_outlayer, freeze: as for Predictor.   pooling: "mean" reads the mean
     over the tokens, without the padding, instead of the first one (not in the paper).
     """
+    encode = staticmethod(encode)  # how its inputs are made
 
     def __init__(self, *args, pooling: str = "first", **kwargs):
         super().__init__(*args, **kwargs)
@@ -306,21 +283,21 @@ STEPS = {None: (FinetuningLearner, int), "google": (SummingLearner, float)}
 
 
 def get_glue_learner(
-    task: Task | str,
+    task,
     run_name: str | None = None,
     inference: bool = False,
     *,
     model: nn.Module,
-    data: EncodedTask,
-    settings: Settings,
+    data,
+    settings,
     device: torch.device | str,
     precision: str,
     num_workers: int = 0,
-    log: RunLog | None = None,
+    log=None,
 ) -> FinetuningLearner:
     """FinetuningLearner of a Task or its name, ready for `fit(settings.epochs)`.
 
-    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: of the run.
+    model: from `Head.network`.   data: EncodedTask, the rows of training and dev sets.   settings: Settings of the run.
     run_name: title of the progress bar.   log: RunLog for the losses.
     inference: without schedule, progress bar and log.
     """
@@ -333,19 +310,6 @@ def get_glue_learner(
         schedules = group_schedules(settings.schedule, lrs, steps, number(.1 * steps))
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
     return learner(dls, model, task.head.loss().to(device), optimizer, precision, cbs=cbs)
-
-
-# %%
-def evaluate(learn, task, data):
-    """{split: `Scores.evaluate`} of a learner on the dev sets of an EncodedTask."""
-    evaluations = {}
-    for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
-        logits = predict_logits(learn.model, dl, learn.precision)
-        if not logits.isfinite().all():
-            raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
-                            "learning rate of the task with task_overrides, or set precision=fp32.")
-        evaluations[split] = task.scores.evaluate(task.head.outputs(rows, logits), data.labels[split])
-    return evaluations
 
 
 # %% [markdown]
@@ -368,7 +332,7 @@ def finetune_run(planned, pretrained, device, num_workers=0):
     learn = get_glue_learner(task, title, model=model, data=data, settings=settings, device=device,
                              precision=settings.precision, num_workers=num_workers, log=planned.log)
     if settings.keep == "best":
-        learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
+        learn.add_cb(keep_best(task, data))
     with contextlib.closing(learn.loss_progress):
         learn.fit(settings.epochs)
     return learn, evaluate(learn, task, data)
@@ -386,26 +350,21 @@ def load(path, device=None, precision: str | None = None) -> FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A
     text."])`.
     """
-    return FinetunedModel(path, encode, SentencePredictor, device, precision)
+    return FinetunedModel(path, SentencePredictor, device, precision)
 
 
-def predict_test(
-    task: Task | str, checkpoint, dl_idx: int = 0, *, data: TaskData, device=None, precision: str | None = None
-):
+def predict_test(task, checkpoint, dl_idx: int = 0, *, data, device=None, precision: str | None = None):
     """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows,
     words or Answers.
 
     checkpoint: path of a finetuned checkpoint, one that was loaded, or a list of them, whose probabilities (scores) are
     averaged.
-    data: TaskData.
+    data: TaskData.   UserError for a model of another task.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
-        if model.settings.own_task != task.as_data():
-            raise UserError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
-                            "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
-                            "group_name.")
+        model.check_task(task)
     rows = data.splits[[*task.test_files][dl_idx]]
     return task.scores.decide(task.scores.average([model.outputs(rows) for model in models]))
 
@@ -418,16 +377,18 @@ def predict_test(
 # starts over. Several processes share the runs.
 
 # %%
-def run(c: MyConfig) -> Results:
+def run(c: MyConfig):
     """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 
     Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run
     in checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
-    group = Group(c, run, hyperparameters, encode)
-    for planned in group.unfinished_runs():
-        group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
+    group = Group(c, run, hyperparameters, SentencePredictor)
+    for task, number in group.mine():
+        with group.opened(task, number) as planned:
+            if planned:
+                group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
     return group.finish(load, predict_test)
 
 

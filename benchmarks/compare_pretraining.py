@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-import _utils.custom.source  # noqa: F401  runs of custom tasks
 from _utils.errors import UserError
 from _utils.finetuning.runs import SCORES, Runs
 from _utils.names import find_checkpoint

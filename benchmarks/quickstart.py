@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-import _utils.custom.source  # noqa: F401  runs of custom tasks
 import pretrain
 from _utils.config import complete
 from _utils.files import write_text_atomically

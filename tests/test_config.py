@@ -15,7 +15,7 @@ from _utils.custom.definition import KEYS_OF_KINDS
 from _utils.custom.kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.preparation import for_checkpoint, length_warnings
+from _utils.finetuning.plan import for_checkpoint
 from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
 from _utils.objectives.keys import KEYS
@@ -342,7 +342,8 @@ def pretrained(size, length=None, allowed=512, positions=512):
 def test_size_and_length_follow_from_the_checkpoint(given, arguments, expected):
     """The length is that of the pretraining; with rotary positions, at least the recipe's (of questions: all)."""
     config = for_checkpoint(finetuning(*arguments.split()), pretrained(*given))
-    assert (config.size, config.max_length) == (given[0], expected) and not length_warnings(config, pretrained(*given))
+    assert (config.size, config.max_length) == (given[0], expected)
+    assert not pretrained(*given).length_warnings(config.max_length)
 
 
 @pytest.mark.parametrize("given, warned", [
@@ -351,7 +352,7 @@ def test_size_and_length_follow_from_the_checkpoint(given, arguments, expected):
 def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
     """Rotary positions are not trained."""
     config = for_checkpoint(finetuning("max_length=200"), pretrained(*given))
-    warnings = length_warnings(config, pretrained(*given))
+    warnings = pretrained(*given).length_warnings(config.max_length)
     assert len(warnings) == bool(warned) and all(warned in text for text in warnings)
 
 

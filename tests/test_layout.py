@@ -1,5 +1,6 @@
 """The layout of the library: imports point downwards, packages only export names, files stay short."""
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -60,6 +61,14 @@ def test_imports_point_downwards():
                 if floor_of(imported) >= floor_of(module):
                     upwards.append(f"{module} imports {imported}")
     assert not upwards
+
+
+def test_only_commands_and_one_line_import_custom_tasks():
+    """GLUE does not need them."""
+    importing = [path for path in [*ROOT.glob("_utils/**/*.py"), *ROOT.glob("*.py")]
+                 for line in path.read_text().splitlines() if re.search(r"(from|import).*_utils\.custom", line)]
+    others = [path for path in importing if path.parent.name not in ("custom", "commands")]
+    assert others == [ROOT / "_utils/finetuning/config.py"]
 
 
 def test_no_module_imports_itself_through_others():

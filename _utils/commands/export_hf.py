@@ -7,7 +7,6 @@ from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
-import _utils.custom.source  # noqa: F401  models of custom tasks
 from _utils.commands.model_card import facts_of_finetuning, facts_of_pretraining, without_folder, write_card
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name

@@ -1,7 +1,6 @@
 """The commands `glue_results`, tables of finished runs, and `glue_submission`."""
 from pathlib import Path
 
-import _utils.custom.source  # noqa: F401  runs of custom tasks
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,

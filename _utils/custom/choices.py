@@ -64,7 +64,7 @@ class ChoiceLoading(ClassLoading):
 class ChoiceReading(ClassReading):
     """One or two texts, and the choices."""
 
-    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+    def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
         """ChoiceRows of a Dataset. Each choice is encoded as a pair with the text; of two texts, the second one begins
         the choice.
         """
@@ -75,7 +75,8 @@ class ChoiceReading(ClassReading):
                  "choice": [begin + choice for begin, *choices in zip(begins, *columns[-n:]) for choice in choices],
                  "label": [-1] * n * len(rows)}
         pairs = datasets.Dataset.from_dict(pairs)
-        of_pairs = encode(_PAIR, pairs, hf_tokenizer, Settings(max_length=settings.max_length))
+        truncated = Settings(max_length=settings.max_length)
+        of_pairs = sentence_predictor.encode(_PAIR, pairs, hf_tokenizer, truncated)
         return ChoiceRows(of_pairs, n, rows["label"][:])
 
 

@@ -55,7 +55,7 @@ class QuestionReading(Reading):
                         "its 'test' to a file in the format of SQuAD, and run python finetune.py with "
                         "do_finetune=False.")
 
-    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+    def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
         """QuestionRows of a Dataset."""
         return QuestionRows(rows, hf_tokenizer, settings.max_length, self.task.questions)
 

@@ -126,7 +126,7 @@ class TagReading(ClassReading):
         """The words of each row of a Dataset."""
         return list(map(self.words_of, rows["text"][:]))
 
-    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+    def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
         """WordRows of a Dataset."""
         sentences = self.sentences(rows)
         labels = [tags or [-1] * len(words) for tags, words in zip(rows["label"][:], sentences)]

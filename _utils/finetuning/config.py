@@ -1,4 +1,5 @@
 """Configuration of finetuning: the keys and their types, and the values derived from other keys."""
+import importlib
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,15 +27,20 @@ from _utils.keys import (
     number,
 )
 from _utils.names import announce_hub, find_checkpoint
-from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, SOURCES, check_glue_dir
+from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
+
+
+def custom_tasks(module="definition"):
+    """A module of `_utils/custom`, which only custom tasks need. "definition" is imported quickly, "kinds" in seconds.
+    """
+    return importlib.import_module(f"_utils.custom.{module}")
 
 
 def _complete_entry(entry):
     """An entry of `tasks`; ValueError for an unknown name."""
     if isinstance(entry, dict):
-        [source] = SOURCES
-        return source.complete(entry)
-    if entry not in (*GLUE_TASKS, *(name for source in SOURCES for name in source.names)):
+        return custom_tasks().complete_custom_task(entry)
+    if entry not in GLUE_TASKS and entry not in custom_tasks().QUESTION_TASKS:
         raise ValueError
     return entry
 
@@ -197,7 +203,7 @@ def _no_effect(config):
 
 def _with_files(entry, folder):
     """An entry of `tasks`; for a name of others than GLUE's, its dictionary. folder: as the key glue_dir."""
-    return next((source.of_name(entry, folder) for source in SOURCES if entry in source.names), entry)
+    return entry if isinstance(entry, dict) or entry in GLUE_TASKS else custom_tasks().question_task(entry, folder)
 
 
 def check_files(config):
@@ -208,8 +214,7 @@ def check_files(config):
         check_glue_dir(config.glue_dir)
     for task in config.tasks:
         if isinstance(task, dict):
-            [source] = SOURCES
-            source.check_files(task)
+            custom_tasks().files_of(task)
     announce_hub(config.pretrained_checkpoint)
 
 

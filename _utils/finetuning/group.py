@@ -15,53 +15,21 @@ from _utils.errors import UserError
 from _utils.files import check_writable, content_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
-from _utils.finetuning.preparation import (
-    RunProcesses,
-    advice_about_length,
-    case_warnings,
-    check_first_token,
-    check_settings,
-    chosen_runs,
-    for_checkpoint,
-    length_warnings,
-    print_tables,
-    report_run,
-    seeds_of,
-    settings_of,
-    unused_keys,
-)
-from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
+from _utils.finetuning.plan import chosen_runs, for_checkpoint, load_tables, plan_runs, seeds_of
+from _utils.finetuning.results import line_about, print_tables, report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, SCORES, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
 from _utils.runs.definitions import definitions_of
-from _utils.tasks.glue import load_task
-from _utils.tasks.names import SOURCES
 from _utils.tasks.rows import EncodedTask, encode_task, text_notices
 from _utils.tasks.settings import Settings
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, make_zip, rows_of
-from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.tables import table_key
 from _utils.tasks.task import Task
-from _utils.tasks.wsc import WSC, load_wsc_task
-from _utils.training import choose_device
-
-
-def load_tables(c):
-    """{task: TaskData} of the configured tasks."""
-    if uses_synthetic_glue(c):
-        write_synthetic_glue(c.glue_dir)
-    tables = {}
-    for name, entry in zip(names_of(c.tasks), c.tasks):
-        if isinstance(entry, dict):
-            [source] = SOURCES
-            tables[name] = source.load(entry)
-        elif name == WSC.name and c.wsc_trick and c.do_finetune:
-            tables[name] = load_wsc_task(c.glue_dir)
-        else:
-            tables[name] = load_task(name, c.glue_dir)
-    return tables
+from _utils.tasks.wsc import WSC
+from _utils.text.normalization import case_warnings
+from _utils.training import RunProcesses, choose_device
 
 
 class PlannedRun(NamedTuple):
@@ -80,11 +48,6 @@ class PlannedRun(NamedTuple):
     started: float
     mnli_run: FinishedRun | None
 
-    @property
-    def title(self):
-        """Name of the run in messages."""
-        return f"{self.task.title}, run {self.run}"
-
 
 class Results(NamedTuple):
     """What `finetune.run` returns.
@@ -101,19 +64,18 @@ class Results(NamedTuple):
 class Group:
     """The runs of a completed configuration, which all processes with the same command share.
 
-    run: the function of the notebook, whose definitions are part of the records.
-    hyperparameters: function (task, configuration, number of training rows) -> {name: value}.   encode: that of
-    Finetune_GLUE.ipynb.
+    run, hyperparameters, sentence_predictor: those of Finetune_GLUE.ipynb. The definitions that `run` uses are part of
+    the records.
     Loads the checkpoint and all tables, prints what will be trained, and raises UserError for problems that would stop
     the runs later.
     """
 
-    def __init__(self, c, run, hyperparameters, encode):
+    def __init__(self, c, run, hyperparameters, sentence_predictor):
         self.processes = RunProcesses(c.device)
         self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
         self.code = content_key(definitions_of(run))
         self.c = c.copy_with({"device": str(self.device)})
-        self.settings, self.data, self.encode = {}, {}, encode
+        self.settings, self.data, self.sentence_predictor = {}, {}, sentence_predictor
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name), files=[SCORES])
         if c.do_finetune:
             self.load_checkpoint()
@@ -122,7 +84,7 @@ class Group:
         with self.processes.main_first():
             self.tables = load_tables(self.c)
         if c.do_finetune:
-            self.choose_settings(hyperparameters)
+            self.settings = plan_runs(self.c, self.tables, self.pretrained, hyperparameters)
         print_tables(self.tables, self.settings, are_official=not uses_synthetic_glue(c))
 
     def load_checkpoint(self):
@@ -134,55 +96,31 @@ class Group:
             self.pretrained.discriminator()  # UserError for another network
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
-              f"(size={self.c.size})", *length_warnings(self.c, self.pretrained), *case_warnings(self.pretrained),
-              sep="\n")
+              f"(size={self.c.size})", *self.pretrained.length_warnings(self.c.max_length),
+              *case_warnings(self.pretrained.hf_tokenizer, self.pretrained.name), sep="\n")
 
-    def choose_settings(self, hyperparameters):
-        """Determine {task: settings}, MNLI first if others start from it.
+    def mine(self):
+        """Yield (task, run) of the runs of this process.
 
-        UserError for a task without its training or dev table; notices about keys that do not apply, and about models
-        that cannot be exported.
-        """
-        names, family = names_of(self.c.tasks), self.pretrained.model.config.model_type
-        if self.c.start_from_mnli:
-            names.sort(key=lambda name: name != "mnli")
-        for name in names:
-            task, splits, missing, notices, *_ = self.tables[name]
-            for split in ("train", *task.devs):
-                if split in missing:
-                    raise UserError(f"The task {name} cannot be finetuned: {missing[split]}. Set glue_dir=PATH to a "
-                                    "complete GLUE download, or leave the task out of tasks.")
-            values = hyperparameters(task, self.c, len(splits["train"]))
-            self.settings[name] = settings_of(task, splits, values, self.c, self.pretrained)
-            check_first_token(task, self.settings[name], self.pretrained)
-            notices += unused_keys(task, self.c)
-            head = task.head.why_not_exported(self.settings[name], family)
-            if head and task.as_data():  # GLUE's models are for the server
-                notices.append(f"export_hf cannot write {head}")
-        check_settings(self.c, self.settings, self.pretrained)
-
-    def unfinished_runs(self):
-        """Yield each unfinished run of this process as a PlannedRun, while its folder is locked; report the others.
-
-        All processes wait for the MNLI runs if other tasks start from them.
+        If other tasks start from MNLI, all processes wait for its runs.
         """
         mine = list(self.processes.own(itertools.product(self.settings, seeds_of(self.c))))
         for name in self.settings:
-            for run in [run for task, run in mine if task == name]:
-                yield from self.unless_finished(name, run)
-                gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
+            yield from (planned for planned in mine if planned[0] == name)
             if name == "mnli" and self.c.start_from_mnli:
                 self.processes.wait()
         self.processes.wait()
 
-    def unless_finished(self, name, run):
-        """Yield the PlannedRun of a run, or report that it is finished."""
+    @contextlib.contextmanager
+    def opened(self, name, run):
+        """Context that locks the folder of a run: its PlannedRun, or None for a finished run, which is reported."""
         c, settings, seed = self.c, self.settings[name], seeds_of(self.c)[run]
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
                 changed = ", with code that changed since" if record.code != self.code else ""
-                report_run(record, f"already finished{changed}", self.processes)
+                self.processes.report(line_about(record, f"already finished{changed}"))
+                yield None
                 return
             data, started = self.encoded(name), time.perf_counter()
             group = settings.start_from_mnli
@@ -192,17 +130,18 @@ class Group:
             with contextlib.closing(log):
                 task = self.tables[name].task.in_recipe(settings.recipe)
                 yield PlannedRun(task, run, seed, settings, data, log, started, mnli_run)
+        gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
 
     def encoded(self, name):
-        """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""
+        """EncodedTask of a task. Only that of the last task is kept; warnings about its texts are printed once."""
         if name not in self.data:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits = self.tables[name].splits
-            self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
+            self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.sentence_predictor)}
             texts = task.reading.texts(splits["train"])
             advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
-            for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
-                self.processes.report(f"{task.title}: {notice}")
+            for warning in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
+                self.processes.report(f"{task.title}: {warning}")
         return self.data[name]
 
     def save(self, planned, learn, evaluations):
@@ -234,7 +173,7 @@ class Group:
         save_finetuned(record.path, learn.model.cpu(), self.pretrained.hf_tokenizer, record)
         add_run(record)
         epoch = f", weights of epoch {best_epoch}" if best_epoch else ""
-        report_run(record, f"{seconds:.0f} s{epoch}", self.processes)
+        self.processes.report(line_about(record, f"{seconds:.0f} s{epoch}"))
 
     def finish(self, load, predict_test):
         """Predict the test sets, print the tables of the group, write its plots, and return Results.
@@ -251,6 +190,17 @@ class Group:
         runs = Runs().of(self.c.group_name)
         self.processes.close()
         return Results(summarize(runs), table_of_runs(runs), self.tables, submission)
+
+
+def advice_about_length(settings, longest, keys):
+    """What to do about texts that are too long.
+
+    settings: of a run.   longest: tokens that the model allows.   keys: settings of the head.
+    """
+    limit = f" (at most {longest})" if longest < 1 << 30 else ""  # some networks have no limit
+    ways = [f"max_length{limit}"] if settings.max_length < longest else []
+    ways += ["window_stride"] if "window_stride" in keys else []
+    return f"Set {' or '.join(ways)}, or shorten the texts." if ways else "Shorten the texts."
 
 
 def score_test_files(c, tables, load):

@@ -12,7 +12,7 @@ from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import UserError, as_user_error
-from _utils.finetuning.runs import GLUE_FOLDER, finished_run, task_of
+from _utils.finetuning.runs import GLUE_FOLDER, finished_run, score_of, task_of
 from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.networks.pretrained import with_prefix
@@ -128,15 +128,32 @@ def predict_logits(model, dl, precision):
     return in_rows
 
 
+def evaluate(learn, task, data):
+    """{split: `Scores.evaluate`} of a learner on the dev sets of an EncodedTask."""
+    evaluations = {}
+    for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
+        logits = predict_logits(learn.model, dl, learn.precision)
+        if not logits.isfinite().all():
+            raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
+                            "learning rate of the task with task_overrides, or set precision=fp32.")
+        evaluations[split] = task.scores.evaluate(task.head.outputs(rows, logits), data.labels[split])
+    return evaluations
+
+
+def keep_best(task, data):
+    """KeepBest for the dev score of a Task. data: EncodedTask."""
+    return KeepBest(lambda learn: score_of(evaluate(learn, task, data)))
+
+
 class FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue, as `finetune.load` returns it.
 
-    encode, sentence_predictor: `encode` and SentencePredictor of Finetune_GLUE.ipynb.
+    sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
     task: its Task.   labels: in the order of the probabilities.   run: its FinishedRun.
     """
 
-    def __init__(self, path, encode, sentence_predictor, device=None, precision=None):
-        self.path, self.encode = str(path), encode
+    def __init__(self, path, sentence_predictor, device=None, precision=None):
+        self.path, self.sentence_predictor = str(path), sentence_predictor
         self.network, self.hf_tokenizer, self.run = load_finetuned(path, sentence_predictor)
         self.task, self.settings = task_of(self.run), self.run.settings
         self.labels, self.device = list(self.task.labels), choose_device(device)
@@ -164,17 +181,25 @@ class FinetunedModel:
         counts words. UserError if they are not finite.
         """
         reading = self.task.reading
-        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
+        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.sentence_predictor)
         advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
                   "window_stride.")
-        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows), advice):
-            print(f"{self.task.title}: {notice}", file=sys.stderr)
+        texts = reading.texts(rows)
+        for warning in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, texts, advice):
+            print(f"{self.task.title}: {warning}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
         logits = predict_logits(to_device(self.network, self.device), dl, self.precision)
         if not logits.isfinite().all():
             raise UserError(f"The outputs of {self.path!r} are not finite numbers, so they are no predictions. Set "
                             "precision=fp32, or correct texts without tokens.")
         return self.task.head.outputs(encoded, logits)
+
+    def check_task(self, task):
+        """UserError if the model was trained for another task than a Task."""
+        if self.settings.own_task != task.as_data():
+            raise UserError(f"{self.path!r} was trained for another task than {task.name!r} is now: its files have "
+                            "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
+                            "group_name.")
 
 
 def _table_of(texts, task):

@@ -10,7 +10,6 @@ from transformers import AutoModel
 
 from _utils.files import write_text_atomically
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.preparation import RunProcesses
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.networks import load_pretrained, load_with_head
@@ -19,6 +18,7 @@ from _utils.progress import counted
 from _utils.text import load_documents
 from _utils.text.damage import is_long, plain_words, put_in_foreign_word, swap_neighbours
 from _utils.training.damaged_text import sentence_probabilities
+from _utils.training.processes import RunProcesses
 
 SHIPPED = Path(__file__).parents[2] / "benchmarks/results/mini/model/discriminator"
 ROWS = {"n_train": 1000, "n_dev": 500}

@@ -9,6 +9,7 @@ import pandas as pd
 from _utils.errors import UserError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, task_of
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
+from _utils.progress import counted
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS
 
@@ -58,9 +59,37 @@ def format_scores(record):
     return ", ".join(parts)
 
 
-def notices_of(record):
+def warnings_of(record):
     """The texts of the warnings about the predictions of a run."""
     return [f"{split}: {text}" for split, text in record.notices.items() if text]
+
+
+def print_tables(tables, settings_by_task=None, are_official=True):
+    """Print for each task the rows of its tables, the epochs of a run, and below them warnings.
+
+    tables: {task: TaskData}.   settings_by_task: {task: settings} of the tasks to finetune.
+    are_official: an incomplete table of GLUE reads '10,471 of 392,702'.
+    """
+    for name, data in tables.items():
+        parts = []
+        for split, rows in data.splits.items():
+            n_official = data.task.official_rows.get(split, 0) if are_official else 0
+            missing = f" of {n_official:,}" if len(rows) < n_official else ""
+            parts.append(f"{split} {len(rows):,}{missing}")
+        text = ", ".join(parts)
+        if settings_by_task:
+            settings = settings_by_task[name]
+            text += f"; {counted(settings.epochs, 'epoch')} with batch size {settings.bs}"
+        print(f"{data.task.title:6} {text}", *data.missing.values(), *data.notices, sep="\n       ")
+
+
+def line_about(record, status):
+    """The scores of a finished run and warnings about its predictions, in one line. status: how it was trained."""
+    task = task_of(record)
+    start = [f"from MNLI run {record.mnli_run}"] if record.mnli_run is not None else []
+    status = ", ".join([status, *start, *dict.fromkeys(record.remarks.values())])
+    scores = f"{task.title}, run {record.run}, seed {record.seed}: {format_scores(record)} ({status})"
+    return "; ".join([scores, *(f"warning, {warning}" for warning in warnings_of(record))])
 
 
 def _in_line(numbers):
@@ -183,8 +212,8 @@ def report(runs):
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(record.path.name for record in best)}"]
     parts += [f"{record.task}, run {record.run} (the best): {remark}" for record in best
               for remark in dict.fromkeys(record.remarks.values())]
-    parts += [f"warning: {task_of(record).title}, run {record.run}, {notice}"
-              for record in runs for notice in notices_of(record)]
+    parts += [f"warning: {task_of(record).title}, run {record.run}, {warning}"
+              for record in runs for warning in warnings_of(record)]
     parts += [text for record in best for text in class_table(record)]
     if synthetic := dict.fromkeys(task_of(record).title for record in runs if record.synthetic):
         parts.append(f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to "

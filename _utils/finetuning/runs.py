@@ -15,9 +15,9 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from _utils.errors import UserError, as_user_error
+from _utils.finetuning.config import custom_tasks
 from _utils.runs.checkpoints import FORMAT, check_format, has_keys
 from _utils.tasks.glue import TASKS
-from _utils.tasks.names import SOURCES
 from _utils.tasks.settings import Settings
 from _utils.tasks.wsc import WSC
 
@@ -90,21 +90,13 @@ def task_of(record):
     The record may come from a stranger.
     """
     settings, name = record.settings, record.task
-    if (data := settings.own_task) is None:
+    if settings.own_task is None:
         task = WSC if settings.wsc_trick else TASKS.get(name)
     else:
-        [source] = SOURCES
-        task = source.task_of(data)
+        task = custom_tasks("kinds").task_of_data(settings.own_task)
     if task is None or task.name != name:
         raise ValueError(f"unknown task {name!r:.40}")
     return task.in_recipe(settings.recipe).of_runs([record])
-
-
-def has_known_task(run):
-    """Whether the task of a FinishedRun is one of GLUE, or a custom task that its record describes."""
-    with suppress(ValueError):
-        return bool(task_of(run))
-    return False
 
 
 def record_in(content, what, advice):
@@ -214,9 +206,10 @@ def read_records(path):
             content = json.loads(line)
         if content is not None or line[:1] not in ("", "{"):
             run = record_in(content, f"{path}, line {number}", "Delete that line, or move the file.")
-            if has_known_task(run):
+            try:
+                task_of(run)
                 latest[run.group, run.task, run.run] = run
-            else:
+            except ValueError:
                 _warn(f"Warning: skipped {path}, line {number}: this version does not know the task {run.task!r:.60}.")
     return latest.values()
 

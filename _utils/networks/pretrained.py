@@ -21,6 +21,7 @@ from _utils.networks.build import (
     PARTS,
     build_network,
     check_length,
+    has_learned_positions,
     max_positions,
     network_class,
     shared_modules,
@@ -79,6 +80,27 @@ class Pretrained(NamedTuple):
     def length(self):
         """`usable_length` of the model."""
         return usable_length(self.model, self.hf_tokenizer, self.run)
+
+    @property
+    def default_length(self):
+        """Maximum tokens of a row in finetuning.
+
+        Of a checkpoint of pretrain.py, as many as in pretraining. Rotary positions, which have no embeddings to train,
+        also work for longer texts: then at least as many as in the recipe. Of others, all positions, but at most 512.
+        """
+        if not self.run:
+            return min(512, self.length)
+        if has_learned_positions(self.model):
+            return self.length
+        return max(RECIPES[self.size].glue_length, self.run["max_length"])
+
+    def length_warnings(self, max_length):
+        """[A warning] if a maximum length is more than the positions that were trained, or []."""
+        if max_length <= self.length or not has_learned_positions(self.model):
+            return []
+        return [f"warning: max_length={max_length}, but {self.name!r} was made for texts of at most {self.length} "
+                f"tokens, so the embeddings of later positions were not trained. Set max_length={self.length}, for "
+                f"longer texts with window_stride={self.length // 2}."]
 
     def encoder(self):
         """A copy of the encoder, for one run."""

@@ -21,29 +21,6 @@ GLUE_TEST_FILES = {
 }
 # Names of all tasks in glue.py. Others than GLUE's, which are not part of the submission, stand at the end.
 GLUE_TASKS = (*GLUE_TEST_FILES,)
-SOURCES = []  # of dictionaries in `tasks`: a TaskSource adds itself, as in _utils/custom/source.py
-
-
-class TaskSource:
-    """Tasks that are dictionaries with a name.   names: names of some of them, which may be entries, too."""
-    names = ()
-
-    def complete(self, entry):
-        """The dictionary with all keys. UserError for invalid ones. No file is read."""
-
-    def of_name(self, name, folder):
-        """The dictionary of an entry that is a name. folder: as the key glue_dir."""
-
-    def check_files(self, entry):
-        """UserError if a file of a completed dictionary does not exist."""
-
-    def load(self, entry):
-        """TaskData of a completed dictionary. UserError, with file and line, for malformed files."""
-
-    def task_of(self, data):
-        """The Task of which `Task.as_data` returned the data. ValueError for invalid data, which may come from a
-        stranger.
-        """
 
 
 def check_glue_dir(folder):

@@ -72,9 +72,10 @@ class Reading(Part):
         """All texts of a Dataset, for warnings about them."""
         return [text for name in self.task.texts for text in rows[name]]
 
-    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
-        """EncodedRows of a Dataset. settings: of a run.   encode: that of Finetune_GLUE.ipynb."""
-        return encode(self.task, rows, hf_tokenizer, settings, training)
+    def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
+        """EncodedRows of a Dataset. settings: of a run.   sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
+        """
+        return sentence_predictor.encode(self.task, rows, hf_tokenizer, settings, training)
 
 
 class Head(Part):

@@ -9,7 +9,7 @@ import torch
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
 
-from _utils.text.special_tokens import MANY_UNKNOWN, special_tokens_in, unknown_words
+from _utils.text.special_tokens import MANY_UNKNOWN, special_tokens_in, text_tokenizer, unknown_words
 
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
@@ -82,6 +82,27 @@ class EncodedRows:
         return rows
 
 
+def tokenized(rows, names, settings, hf_tokenizer):
+    """Yield ([{column: token ids}], number of tokens) for each row of a Dataset.
+
+    The list has one item, or one for each window of texts that are divided. The number is that of the whole texts with
+    special tokens.
+    names: columns of the text or pair.   settings: of a run.
+    """
+    tokenizer = text_tokenizer(hf_tokenizer)
+    n_special = tokenizer.num_special_tokens_to_add(len(names) == 2)
+    room = settings.max_length - n_special
+    for batch in rows.iter(1000):
+        columns = (tokenizer.encode_batch(batch[name], add_special_tokens=False) for name in names)
+        for texts in zip(*columns):
+            n_tokens = sum(map(len, texts))
+            if settings.window_stride and n_tokens > room:
+                windows = divided(texts, room, settings.window_stride)
+            else:
+                windows = [[text.ids for text in texts]]
+            yield [dict(zip(names, window)) for window in windows], n_tokens + n_special
+
+
 def divided(texts, room, stride):
     """The ids of one or two texts, Encodings, in windows of `room` tokens in all, which begin every `stride` tokens: a
     list of the ids of each text for each window.
@@ -122,13 +143,13 @@ def training_rows(rows, limit):
     return rows.select(np.sort(place.nsmallest(limit).index))
 
 
-def encode_task(task, splits, settings, hf_tokenizer, encode):
+def encode_task(task, splits, settings, hf_tokenizer, sentence_predictor):
     """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; its rows limit the training
-    set.   encode: that of Finetune_GLUE.ipynb.
+    set.   sentence_predictor: as for `Reading.encode`.
     """
     reading, rows = task.reading, training_rows(splits["train"], settings.rows)
-    train = reading.encode(rows, hf_tokenizer, settings, encode, training=True)
-    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, encode) for split in task.devs}
+    train = reading.encode(rows, hf_tokenizer, settings, sentence_predictor, training=True)
+    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, sentence_predictor) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 

@@ -50,7 +50,7 @@ class WscReading(Reading):
     def texts(self, rows):
         return rows["text" if "text" in rows.column_names else "sentence1"][:]
 
-    def encode(self, rows, hf_tokenizer, settings, encode, training=False):
+    def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
         """SchemaRows of a Dataset of schemas, or of WNLI's."""
         if "start" in rows.column_names:
             schemas = [Schema(**row) for row in rows]

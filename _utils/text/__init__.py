@@ -24,5 +24,5 @@ from _utils.text.loading import load_data, prepare_data
 from _utils.text.new_tokens import extend_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
-from _utils.text.special_tokens import frames_of, never_masked, text_tokenizer
+from _utils.text.special_tokens import never_masked, text_tokenizer, with_special_tokens
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_of

@@ -1,4 +1,4 @@
-"""Accents and marks: where a tokenizer that removes them destroys words."""
+"""Accents, marks and case: where a tokenizer that removes them destroys words, or does not fit its vocabulary."""
 import re
 import unicodedata
 from collections import Counter
@@ -54,3 +54,17 @@ def _is_lost(char, normalizer):
 def _frequent(words):
     """The most frequent words, shortened."""
     return [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word, _ in words.most_common(_EXAMPLES)]
+
+
+def case_warnings(hf_tokenizer, name):
+    """[A warning] if the tokenizer lowers all texts, but many tokens of its vocabulary have capital letters, or [].
+
+    name: of the model.
+    """
+    normalizer = hf_tokenizer.backend_tokenizer.normalizer
+    tokens = hf_tokenizer.get_vocab().keys() - {*hf_tokenizer.all_special_tokens}
+    n = sum(token != token.lower() for token in tokens)
+    if not normalizer or not normalizer.normalize_str("A").endswith("a") or n < .05 * len(tokens):
+        return []
+    return [f"warning: the tokenizer of {name!r} lowers all texts, but {n:,} of its {len(tokens):,} tokens "
+            "have capital letters. If the model is cased, set \"do_lower_case\": false in its tokenizer_config.json."]

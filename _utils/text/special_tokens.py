@@ -144,6 +144,18 @@ def frames_of(tokenizer):
     return frames
 
 
+@lru_cache(16)
+def _frames_of_texts(hf_tokenizer):
+    return frames_of(text_tokenizer(hf_tokenizer))
+
+
+def with_special_tokens(texts, hf_tokenizer):
+    """(ids, segment ids) of one or two texts, lists of token ids, with the special tokens of a tokenizer, such as [CLS]
+    A [SEP] B [SEP].
+    """
+    return _frames_of_texts(hf_tokenizer)[len(texts)].fill(texts)
+
+
 def _add_template(hf_tokenizer):
     """Add [CLS] A [SEP] B [SEP] to a tokenizer that does not begin a text with the token that classifiers read."""
     tokenizer, cls, sep = hf_tokenizer.backend_tokenizer, hf_tokenizer.cls_token, hf_tokenizer.sep_token

@@ -11,4 +11,4 @@ from _utils.training.learners import (
     split_micro_batches,
 )
 from _utils.training.metrics import PretrainingMetrics
-from _utils.training.processes import Processes
+from _utils.training.processes import Processes, RunProcesses

@@ -3,6 +3,7 @@ import atexit
 import contextlib
 import itertools
 import os
+import sys
 from datetime import timedelta
 from functools import cache
 
@@ -92,6 +93,24 @@ class Processes:
         if self.n > 1:
             atexit.unregister(_leave)  # of an earlier run
             atexit.register(_leave)
+
+
+class RunProcesses(Processes):
+    """Processes that finetune different runs. They exchange no tensors, so several of them may share a GPU.
+
+    device: of the configuration; None spreads the processes evenly over the GPUs of their machine.
+    """
+
+    def __init__(self, device=None):
+        super().__init__("cpu")  # over gloo: NCCL refuses processes that share a GPU
+        if self.n > 1 and device is None and torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+
+    def report(self, line):
+        """Print a line of any process, although only the first one of a machine prints otherwise."""
+        is_silent = getattr(sys.stdout, "name", None) == os.devnull
+        # One write for text and newline, so that the lines of several processes do not mix.
+        print(f"{line}\n", end="", file=sys.__stdout__ if is_silent else sys.stdout, flush=True)
 
 
 @cache

@@ -20,7 +20,7 @@ from _utils.commands.predict import predict
 from _utils.custom.tagging import Tagging
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
-from _utils.finetuning.model import load_finetuned
+from _utils.finetuning.model import load_finetuned, predict_logits
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, task_of
 from _utils.networks import load_pretrained
@@ -194,16 +194,25 @@ def test_the_advice_about_long_texts_is_possible(start, capsys):
     assert "Shorten" in printed and "window_stride" not in printed
 
 
+def encoded_in_windows(texts, max_length, stride, hf_tokenizer):
+    """EncodedRows of one text or pair."""
+    names = tuple(f"text{i}" for i in range(len(texts)))
+    rows = datasets.Dataset.from_list([{**dict(zip(names, texts)), "label": 0}])
+    settings = Settings(max_length=max_length, window_stride=stride)
+    return finetune.encode(Task("t", "t", names, ("x", "y")), rows, hf_tokenizer, settings)
+
+
 @pytest.mark.parametrize("n_words", [(18,), (3,), (3, 18), (18, 3), (18, 18), (18, 0)])
 def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_words):
     texts = [" ".join(WORDS[:n]) for n in n_words]
-    [(windows, length)] = finetune.tokenize_in_windows([[text] for text in texts], 16, False, 6, small_tokenizer)
+    encoded = encoded_in_windows(texts, 16, 6, small_tokenizer)
+    window_ids, _, types, _ = encoded.batch(range(len(encoded)))
     whole = [small_tokenizer(text, add_special_tokens=False).input_ids for text in texts]
     for i, ids in enumerate(whole):
-        found = {token for window in windows for token, kind in zip(window.ids, window.type_ids) if kind == i}
-        assert found - set(small_tokenizer.all_special_ids) == set(ids)
+        assert set(window_ids[types == i].tolist()) - set(small_tokenizer.all_special_ids) == set(ids)
+    [length] = encoded.full_lengths
     assert length == len(sum(whole, [])) + 1 + len(texts)
-    assert all(len(window.ids) <= 16 for window in windows) and (len(windows) > 1) == (length > 16)
+    assert encoded.lengths.max() <= 16 and (len(encoded) > 1) == (length > 16)
 
 
 def test_positions_that_were_not_trained_and_windows_with_gaps_are_noticed(start, capsys):
@@ -380,7 +389,7 @@ def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer)
         logits.append(F.one_hot(labels.clamp(min=0), len(words)))
     model = torch.nn.Module()
     model.forward = lambda *_: logits.pop(0)
-    predicted = finetune.predict_logits(model, batches, "fp32")
+    predicted = predict_logits(model, batches, "fp32")
     assert predicted.argmax(-1).tolist() == rows.labels.tolist()
 
 

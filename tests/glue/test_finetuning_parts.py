@@ -9,7 +9,7 @@ import torch
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.model import KeepBest
-from _utils.finetuning.preparation import for_checkpoint, settings_of
+from _utils.finetuning.plan import for_checkpoint, settings_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import encode_task
@@ -26,7 +26,7 @@ def parts(glue, fresh_checkpoint):
         pretrained, task = load_pretrained(c.pretrained_checkpoint), TASKS["mrpc"]
         splits, c = load_task("mrpc", glue).splits, for_checkpoint(c, pretrained)
         settings = settings_of(task, splits, finetune.hyperparameters(task, c, len(splits["train"])), c, pretrained)
-        data = encode_task(task, splits, settings, pretrained.hf_tokenizer, finetune.encode)
+        data = encode_task(task, splits, settings, pretrained.hf_tokenizer, finetune.SentencePredictor)
         model = task.head.network(pretrained, settings, finetune.SentencePredictor)
         learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings,
                                           device=torch.device("cpu"), precision="fp32")

@@ -1,6 +1,5 @@
 """Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +15,10 @@ from transformers import (
 import finetune
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.preparation import case_warnings, for_checkpoint
+from _utils.finetuning.plan import for_checkpoint
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import load_pretrained, size_of
+from _utils.text.normalization import case_warnings
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
 
@@ -111,8 +111,7 @@ def test_a_tokenizer_that_lowers_a_vocabulary_with_capital_letters_is_noticed(wo
     """As transformers reads an older cased BERT whose files do not say that it is cased."""
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words.split()]))
-    pretrained = SimpleNamespace(name="old", hf_tokenizer=BertTokenizerFast(str(vocab), do_lower_case=lowercase))
-    assert bool(case_warnings(pretrained)) == is_warned
+    assert bool(case_warnings(BertTokenizerFast(str(vocab), do_lower_case=lowercase), "old")) == is_warned
 
 
 def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):

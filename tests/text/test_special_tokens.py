@@ -17,11 +17,12 @@ from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import tokenizer_record
-from _utils.tasks.rows import EncodedRows, text_notices
-from _utils.text import frames_of, load_documents, load_tokenizer, never_masked, tokenizer_of
+from _utils.tasks.rows import EncodedRows, Window, text_notices
+from _utils.text import load_documents, load_tokenizer, never_masked, tokenizer_of
 from _utils.text.examples import prepare_examples
 from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
+from _utils.text.special_tokens import frames_of
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
 
@@ -51,8 +52,8 @@ def ids_of_pretraining(tokenizer, lines):
 
 def encoded(tokenizer, *texts):
     """The encoding in finetuning of a text or a pair."""
-    [([encoded], _)] = finetune.tokenize_in_windows([[text] for text in texts], 64, False, None, tokenizer)
-    return encoded
+    found = finetune.tokenize_sents_max_len(dict(enumerate(texts)), range(len(texts)), 64, hf_tokenizer=tokenizer)
+    return Window(found["inp_ids"], found["token_type_ids"])
 
 
 def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, checkpoint, tmp_path):
@@ -156,7 +157,7 @@ def test_characters_that_a_tokenizer_would_drop_are_unknown_words(tmp_path, pre_
     for saved in (hf_tokenizer, tokenizer_of(tokenizer_record(hf_tokenizer))):
         ids = encoded(saved, "the лиса").ids[1:-1]
         assert ids[:len(known)] == known and ids[-1] == saved.unk_token_id
-    encoded_rows = EncodedRows(finetune.tokenize_in_windows([["the лиса"]], 64, False, None, hf_tokenizer), [0])
+    encoded_rows = EncodedRows([([encoded(hf_tokenizer, "the лиса")], 3)], [0])
     assert "лиса" in "".join(text_notices(encoded_rows, 64, hf_tokenizer, ["the лиса"], advice=""))  # in finetuning
     path.write_text("лиса и лиса\n" * 100)
     with pytest.raises(UserError, match="vocabulary.*лиса"):

@@ -82,7 +82,7 @@ from _utils.tasks.rows import EncodedRows, EncodedTask, Window, default_epochs, 
 from _utils.tasks.settings import Settings
 from _utils.tasks.tables import TaskData
 from _utils.tasks.task import Task
-from _utils.text import frames_of, text_tokenizer
+from _utils.text import templates_of, text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
 
 
@@ -133,7 +133,7 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
     for it, unlike in Google's code (F41).
     """
     tokenizer = text_tokenizer(hf_tokenizer)
-    frames = frames_of(tokenizer)  # by the number of texts
+    templates = templates_of(tokenizer)  # by the number of texts
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
         lengths = list(map(len, texts))
@@ -147,7 +147,7 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
         for window in windows:
             first, *second = window[::-1] if swap else window
             parts = [first, *filter(len, second)]
-            rows.append(Window(*frames[len(parts)].fill(parts)))
+            rows.append(Window(*templates[len(parts)].fill(parts)))
         yield rows, sum(lengths) + max_len - room
 
 

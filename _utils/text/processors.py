@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from _utils.text.prepared_files import prepared
 from _utils.text.readers import BLOCK, LONG
-from _utils.text.special_tokens import template_of, text_tokenizer
+from _utils.text.special_tokens import templates_of, text_tokenizer
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
 
@@ -57,9 +57,12 @@ class ELECTRADataProcessor:
         store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.tokenizer = copy.deepcopy(text_tokenizer(hf_tokenizer))
-        template = template_of(self.tokenizer)
-        self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in template[:4])
-        self.n_single, self.n_pair, self.n_first = template.n_single, template.n_pair, template.n_first
+        single, pair = templates_of(self.tokenizer).values()
+        special = *single.special, *pair.special[1:]
+        self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in special)
+        self.n_single, self.n_pair = map(self.tokenizer.num_special_tokens_to_add, (False, True))
+        # special tokens between the segments that belong to the first one
+        self.n_first = pair.type_ids.index(1) - len(self.before) - 1 if 1 in pair.type_ids else None
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
 
     def __call__(self, documents, rng=None):

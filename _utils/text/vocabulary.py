@@ -291,11 +291,12 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
 
 
 def _excerpt(corpora):
-    """Yield the beginnings of documents that are evenly spaced in each corpus."""
+    """Yield the beginnings of documents that are evenly spaced in the first part of each corpus."""
     n, length = _EXCERPT
     for corpus in corpora:
-        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
-        yield from ((text or "")[:length] for text in corpus.documents.select(rows)["text"])
+        documents = corpus.first_part()
+        rows = np.unique(np.linspace(0, len(documents) - 1, n).astype(int))
+        yield from ((text or "")[:length] for text in documents.select(rows)["text"])
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
@@ -330,12 +331,13 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
 
 
 def _sample_of_text(corpora):
-    """Yield texts of bounded length from the rows of the corpora.
+    """Yield texts of bounded length from the rows of the first part of each corpus.
 
     Takes all rows, or every k-th so that they have about TRAINING_CHARACTERS.
     """
     for corpus in corpora:
-        rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
+        documents = corpus.first_part()
+        rows, n = documents.with_format("arrow"), len(documents)
         n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
         step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
         for batch in rows.select(range(0, n, step)).iter(1000):

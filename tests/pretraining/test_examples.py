@@ -46,7 +46,7 @@ def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tok
     dataset = datasets.Dataset.from_dict({"text": texts})
     for name, has_short_lines, has_parentheses in (
             ("wikipedia", False, False), ("openwebtext", True, False), ("own text", True, True)):
-        examples = prepare_examples(Corpus(name, lambda: "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path)
+        examples = prepare_examples(Corpus(name, "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path)
         text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
         assert ("table" in text) == has_short_lines
         assert ("[UNK]" in text) == has_parentheses  # which the vocabulary lacks
@@ -57,7 +57,7 @@ def test_cleaning_that_drops_much_of_the_text_is_reported(tmp_path, small_tokeni
     texts = [("the generator replaces words " * 4 + "\n") + (line + "\n") * 9] * 9
     dataset = datasets.Dataset.from_dict({"text": texts})
     for clean, expected in ((True, is_reported), (False, False)):
-        prepare_examples(Corpus("mine", lambda: "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path, clean)
+        prepare_examples(Corpus("mine", "key", lambda: dataset), small_tokenizer, 64, 7, tmp_path, clean)
         assert ("clean=False" in capsys.readouterr().out) == expected
 
 
@@ -69,7 +69,7 @@ def test_long_lines_of_paths_are_kept_and_those_of_named_corpora_truncated(
     tmp_path, small_tokenizer, name, long_lines, is_kept
 ):
     dataset = datasets.Dataset.from_dict({"text": ["the generator replaces some words of the text , " * 20] * 30})
-    corpus = Corpus(name, lambda: "key", lambda: dataset)
+    corpus = Corpus(name, "key", lambda: dataset)
     examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path, long_lines=long_lines)
     text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:], skip_special_tokens=True))
     n = text.count("replaces")
@@ -82,7 +82,7 @@ def sentences(n):
 
 
 def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, small_tokenizer):
-    corpus = Corpus("bookcorpus", lambda: "key", lambda: datasets.Dataset.from_dict({"text": sentences(3000)}))
+    corpus = Corpus("bookcorpus", "key", lambda: datasets.Dataset.from_dict({"text": sentences(3000)}))
     examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path)
     lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
     assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by design

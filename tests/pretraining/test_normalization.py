@@ -22,7 +22,7 @@ SMILES = "CC(=O)Oc1ccccc1C(=O)O c1ccccc1 C1CCCCC1 OC(=O)c1ccccc1O CCO"
 
 def corpus(text, n=200):
     """A Corpus of n equal documents."""
-    return Corpus("own text", lambda: f"{hash(text):x}", lambda: datasets.Dataset.from_dict({"text": [text] * n}))
+    return Corpus("own text", f"{hash(text):x}", lambda: datasets.Dataset.from_dict({"text": [text] * n}))
 
 
 def restores(tokenizer, text):

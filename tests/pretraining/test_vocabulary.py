@@ -19,7 +19,7 @@ def make_corpus(name="own text", seed=0):
     rng = random.Random(seed)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(300)]
     texts = [" ".join(rng.choices(words, k=100)).capitalize() + "." for _ in range(60)]
-    return Corpus(name, lambda: f"{seed:016x}" * 2, lambda: datasets.Dataset.from_dict({"text": texts}))
+    return Corpus(name, f"{seed:016x}" * 2, lambda: datasets.Dataset.from_dict({"text": texts}))
 
 
 def tokens_by_id(tokenizer):

@@ -15,4 +15,4 @@ def sentence(rng):
 def make_corpus(n_documents=60, name="own text", seed=0):
     rng = random.Random(seed)
     texts = ["\n".join(sentence(rng) for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
-    return Corpus(name, lambda: f"key-{n_documents}-{seed}", lambda: datasets.Dataset.from_dict({"text": texts}))
+    return Corpus(name, f"key-{n_documents}-{seed}", lambda: datasets.Dataset.from_dict({"text": texts}))

@@ -35,7 +35,7 @@ def swap_neighbours(words, rng):
 is_long = re.compile(r"[a-z]{4,}").fullmatch
 
 
-def put_in_foreign_word(words, others, rng):
+def replace_with_foreign_word(words, others, rng):
     """Return `words` with one lowercase word of at least four letters replaced by a word of the list `others`.
 
     The replacement is the first of 100 draws that differs from the word. Returns None if there is no such word.

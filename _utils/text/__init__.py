@@ -20,8 +20,8 @@ from _utils.text.examples import (
     split_held_out,
     unigram_entropy,
 )
-from _utils.text.pretraining_data import load_data, prepare_data
 from _utils.text.new_tokens import extend_tokenizer
+from _utils.text.pretraining_data import load_data, prepare_data
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
 from _utils.text.special_tokens import never_masked, templates_of, text_tokenizer

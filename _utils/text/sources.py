@@ -61,7 +61,7 @@ class Corpus:
         return self.documents
 
     def parts(self, skip=0):
-        """Yield (its first row in the corpus, documents) of the only part, unless the first `skip` parts are skipped."""
+        """Yield (first row, documents) of the only part, unless `skip` is 1."""
         if not skip:
             yield 0, self.documents
 
@@ -142,9 +142,9 @@ def _check_encoding(files, encoding):
 
 
 def _write_documents(name, files, options, file):
-    """Write the documents of files as Arrow rows. name: of the corpus.   options: for reading.
+    """Write the documents of files as Arrow rows, or raise UserError if there is no text.
 
-    Raises UserError if there is no text.
+    name: of the corpus.   options: for reading.
     """
     _, *how = options
     originals, _ = without_copies(files)

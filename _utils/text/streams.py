@@ -14,16 +14,16 @@ from _utils.hub import open_builder
 from _utils.progress import Progress
 from _utils.text.hub_texts import loading
 from _utils.text.prepared_files import prepared
-from _utils.text.readers import BLOCK
+from _utils.text.readers import ROWS_PER_BLOCK
 
-PART = 1 << 28  # characters of a part of a stream, at least
+CHARACTERS_PER_PART = 1 << 28  # at least
 _BATCH = 100    # rows that are read at once
 _BEGINNING = {"rows": 0, "characters": 0, "state": None, "is_last": False}  # the record of the part before the first
 _SCHEMA = datasets.Features({"text": datasets.Value("large_string")}).arrow_schema
 
 
 class StreamedCorpus:
-    """A HubText at a commit, which is read in parts of at least PART characters while it is used.
+    """A HubText at a commit, which is read in parts of at least CHARACTERS_PER_PART characters while it is used.
 
     name, key: as of a Corpus.   stream: value of the key `stream`.
     A part is a file of documents, which is deleted when the next one is needed, and a record of where it ends in the
@@ -66,7 +66,7 @@ class StreamedCorpus:
         if not (path.exists() and record.exists()):
             if self.next_part != number:
                 self.batches = self._read(end)
-            write_atomically(path, partial(self._write, end["characters"] + PART, record))
+            write_atomically(path, partial(self._write, end["characters"] + CHARACTERS_PER_PART, record))
             self.next_part = number + 1
         return prepared(path)
 
@@ -80,7 +80,7 @@ class StreamedCorpus:
         with pyarrow.ipc.new_stream(file, _SCHEMA) as writer:
             for texts, end in self.batches:
                 writer.write_batch(pyarrow.record_batch([texts], _SCHEMA))
-                if end["is_last"] or end["characters"] >= ends_at and end["rows"] % BLOCK == 0:
+                if end["is_last"] or end["characters"] >= ends_at and end["rows"] % ROWS_PER_BLOCK == 0:
                     break
         if not end["characters"]:
             raise UserError(f"Invalid value for datas: {self.name!r}. There is no text in it.")

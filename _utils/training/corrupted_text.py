@@ -13,14 +13,14 @@ from sklearn.metrics import roc_auc_score
 
 from _utils.networks import inputs_of, replaced_logits
 from _utils.text import ELECTRADataProcessor, text_tokenizer
-from _utils.text.corruption import is_long, plain_words, replace_with_foreign_word, replace_tokens, swap_neighbours
+from _utils.text.corruption import is_long, plain_words, replace_tokens, replace_with_foreign_word, swap_neighbours
 
 _ROWS = 1000  # examples, or pairs of sentences, evenly spaced: seconds on a CPU
 _BATCH = 64
 
 
 def measure(network, hf_tokenizer, documents, max_length=48):
-    """{"auc": of `auc_of_replacements`, "swapped", "foreign": of `ranked_below`} of a discriminator.
+    """Return {"auc", "swapped", "foreign"} of a discriminator: `auc_of_replacements`, and `ranked_below` for two kinds.
 
     documents: strings with one sentence per line.   max_length: of the examples of the first measurement, in tokens.
     """

@@ -25,8 +25,8 @@ from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_e
 from _utils.text.pretraining_data import corpora_of, with_commits
 from _utils.text.special_tokens import content_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
-from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.corrupted_text import measure, report
+from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
 from _utils.training.device import choose_device, choose_precision, micro_batch_size
 from _utils.training.processes import Processes
 

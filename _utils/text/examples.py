@@ -94,13 +94,16 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     examples = []  # of each part
     while (corpus.is_streamed or not examples) and (built := _built_examples(path_of(len(examples)))) is not None:
         examples.append(built)
+    lock = path.with_name(".lock")
+    wait = lambda: print(f"Waiting until another process has prepared its text ({lock})", flush=True)
     with closing(corpus.parts(skip=len(examples))) as parts:
         for first_row, documents in parts:
             processor = ELECTRADataProcessor(documents, hf_tokenizer, **options, first_row=first_row)
             if not first_row:
                 check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
             max_files = _FILES_OF_PART if corpus.is_streamed else MAX_FILES
-            examples.append(_build_examples(processor, path_of(len(examples)), num_proc, max_files))
+            with acquired(lock, wait):
+                examples.append(processor.map(path_of(len(examples)), num_proc, max_files))
     return datasets.concatenate_datasets(examples)
 
 
@@ -110,15 +113,6 @@ def _built_examples(path):
     if not files or len(files) < int(files[0].stem.rsplit("_", 1)[1]):
         return None
     return datasets.concatenate_datasets([prepared(file) for file in files])
-
-
-def _build_examples(processor, path, num_proc, max_files):
-    """The examples of a part, in files of which those that a killed process has finished are kept."""
-    lock = path.with_name(".lock")
-    with acquired(lock, lambda: print(f"Waiting until another process has prepared its text ({lock})", flush=True)):
-        for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
-            left.unlink()
-        return processor.map(path, num_proc, max_files)
 
 
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):

@@ -57,8 +57,9 @@ class ELECTRADataProcessor:
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.tokenizer = copy.deepcopy(text_tokenizer(hf_tokenizer))
         single, pair = templates_of(self.tokenizer).values()
-        special = *single.special, *pair.special[1:]
-        self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in special)
+        as_array = partial(array, self.typecode)
+        self.before, self.after = map(as_array, single.special)
+        _, self.between, self.end = map(as_array, pair.special)
         self.n_single, self.n_pair = map(self.tokenizer.num_special_tokens_to_add, (False, True))
         # special tokens between the segments that belong to the first one
         self.n_first = pair.type_ids.index(1) - len(self.before) - 1 if 1 in pair.type_ids else None

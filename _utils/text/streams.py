@@ -88,9 +88,8 @@ class StreamedCorpus:
 
     def _read(self, end):
         """Yield (texts, the record of a part that would end behind them) from the end of a part on, up to the limit."""
-        count, unit, total = "rows", "documents", self.max_rows
-        if self.max_characters < math.inf:
-            count, unit, total = "characters", "characters", self.max_characters
+        count, unit = ("rows", "documents") if self.max_characters == math.inf else ("characters", "characters")
+        total = min(self.max_rows, self.max_characters)  # one of them, or neither, is a limit
         bar = Progress(desc=f"Streaming {self.name}", total=None if total == math.inf else total, initial=end[count],
                        unit=unit, smoothing=0)
         with bar:

@@ -209,19 +209,14 @@ def print_commands():
     print(f"\n{program()} NAME --help explains a command.")
 
 
-def run_script(name, arguments):
-    """Run pretrain or finetune as python NAME.py does."""
-    sys.argv[:] = [name, *arguments]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
-
-
 def main(arguments):
     """Run a command. arguments: its name and those that follow it."""
     if not arguments or arguments[0] in ("-h", "--help"):
         return print_commands()
     name, *arguments = arguments
     if name in SCRIPTS:
-        return run_script(name, arguments)
+        sys.argv[:] = [name, *arguments]
+        return runpy.run_module(name, run_name="__main__", alter_sys=True)
     if name not in COMMANDS:
         raise UserError(f"Unknown command: {name!r}. Choose one of {', '.join([*SCRIPTS, *COMMANDS])}.")
     given = Parser(name).parse_intermixed_args(arguments)

@@ -86,7 +86,7 @@ _OF_ANOTHER_USER = "It belongs to another user, who can allow it with chmod a+w;
 def acquired(path, when_busy):
     """A context in which a file is locked, for all users of its folder.
 
-    when_busy: called, before waiting, if another process has locked it.
+    when_busy: a function that is called before waiting if another process has locked it.
     """
     lock = FileLock(path, mode=0o666)
     with as_user_error(f"Cannot lock {str(path)!r} ({{error}}). {_OF_ANOTHER_USER}", PermissionError):
@@ -118,7 +118,7 @@ def file_chunks(path):
 def read_text(path, advice):
     """The text of a UTF-8 file, with or without a byte order mark.
 
-    UserError, with the line and `advice`, for another encoding.
+    Raises UserError, with the line and `advice`, for another encoding.
     """
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
@@ -128,7 +128,7 @@ def read_text(path, advice):
 
 
 def read_json_lines(path, advice):
-    """[(place, object)] of a file with one JSON object per line, e.g. ("line 3", {...}); empty lines are skipped.
+    """Return [(place, object)] of a file with one JSON object per line, e.g. ("line 3", {...}), without empty lines.
 
     Raises UserError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or
     contains half of a surrogate pair, which cannot be written to a file again.

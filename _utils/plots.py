@@ -73,7 +73,7 @@ def _columns(text):
 
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
-    """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, without padding."""
+    """Plot examples, input_ids (B, L) and sentA_lenths (B,): segment A in blue, segment B in orange, no padding."""
     return tokens_in_color(
         [
             [(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(tokens)]
@@ -83,7 +83,7 @@ def show_segments(input_ids, sentA_lenths, hf_tokenizer):
 
 
 def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
-    """Masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
+    """Plot masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
     examples = zip(
         _tokens(masked_inputs, input_ids, hf_tokenizer),
         _tokens(input_ids, input_ids, hf_tokenizer),
@@ -94,11 +94,11 @@ def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
 
 
 def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
-    """The generator's samples and the discriminator's probability of "replaced" for each token; each argument (B, L).
+    """Plot the generator's samples and the discriminator's probability of "replaced" for each token.
 
-    Shade and percentage are that probability (darkest from 50%). Replaced tokens are outlined and written
-    original→sample, so a dark token with an outline is a hit, and a pale one a miss. A masked token that was sampled
-    correctly has a tick.
+    Each argument is (B, L). Shade and percentage are that probability (darkest from 50%). Replaced tokens are outlined
+    and written original→sample, so a dark token with an outline is a hit, and a pale one a miss. A masked token that
+    was sampled correctly has a tick.
     """
     examples = zip(
         _tokens(input_ids, input_ids, hf_tokenizer),
@@ -125,7 +125,7 @@ def shaded(text, p, is_outlined):
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
-    """Tokens of the ids `shown` (B, L), a list for each example, without padding.
+    """The tokens of the ids `shown` (B, L), a list for each example, without padding.
 
     input_ids: the examples (B, L), which show where the padding is.
     """
@@ -134,7 +134,7 @@ def _tokens(shown, input_ids, hf_tokenizer):
 
 
 def plot_schedules(by_name, steps):
-    """Learning rate by step of several schedules, {name: pct -> lr}."""
+    """Plot the learning rate by step of several schedules, {name: function of the share of the steps}."""
     shares = np.linspace(0, 1, 501)
     return _plot_learning_rates(
         "step", steps * shares, {name: [*map(schedule, shares)] for name, schedule in by_name.items()}, "-"
@@ -142,7 +142,7 @@ def plot_schedules(by_name, steps):
 
 
 def plot_layer_lrs(lrs_by_name):
-    """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
+    """Plot the learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
     n_layers = len(next(iter(lrs_by_name.values()))) - 2
     return _plot_learning_rates("layer", ["emb.", *map(str, range(n_layers)), "head"], lrs_by_name, "o")
 
@@ -165,7 +165,7 @@ PANELS = {"gen_loss": ("generator: loss", BLUE), "gen_accuracy": ("generator: ac
 
 
 def plot_training(metrics_file):
-    """Losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder.
+    """Plot losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder.
 
     Lines are training, dots held-out text, dotted lines a constant prediction: for the generator loss on hidden tokens,
     the unigram entropy of the text; for the discriminator loss, if it is a plain cross-entropy, the share of replaced
@@ -201,7 +201,7 @@ def plot_training(metrics_file):
 
 
 def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settings):
-    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis.
+    """Plot a histogram of lengths in tokens for each {name: lengths}, with a common x axis.
 
     settings: of the axes, such as yscale='log'.
     """
@@ -216,9 +216,9 @@ def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settin
 
 
 def plot_finetuning_losses(runs_by_name):
-    """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}.
+    """Plot the training loss of every run over its steps.
 
-    That of tagging is a sum over the words of a sentence (F51).
+    runs_by_name: {name: [rows of metrics.jsonl, ...]}. The loss of tagging is a sum over the words of a sentence (F51).
     """
     figure, axes = _grid(runs_by_name, "fraction of the steps")
     for axis, runs in zip(axes, runs_by_name.values()):
@@ -230,9 +230,9 @@ def plot_finetuning_losses(runs_by_name):
 
 
 def plot_confusion(matrix, labels):
-    """A confusion matrix: rows with each label (lines) by prediction (columns).
+    """Plot a confusion matrix, whose rows are labels and whose columns are predictions.
 
-    Labels are numbers from 0 if no font has their characters.
+    Labels are shown as numbers from 0 if no font has their characters.
     """
     size = 2.5 + .5 * len(labels)
     figure, axis = new_axis(None, None, size, size)
@@ -277,8 +277,9 @@ def new_axis(xlabel, ylabel, width=7, height=3.2, **settings):
 
 
 def plot_scores(scores_by_group, published=(), majority=()):
-    """Dev scores of every run as dots, with a line at their mean, {group: {task: percents}}.
+    """Plot the dev scores of every run as dots, with a line at their mean.
 
+    scores_by_group: {group: {task: percents}}.
     published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority
     baseline, as dashes.
     """
@@ -341,7 +342,7 @@ def plot_quickstart(training, sentences, scores):
 
 
 def sentences_in_color(learn, hf_tokenizer, n=4):
-    """The first n held-out examples (those of the first step if none are held out), as in `corrupted_in_color`.
+    """Plot the first n held-out examples, or those of the first step if none are held out, as `corrupted_in_color`.
 
     Masks depend on the learner's seed only. Returns None for objectives that do not train a discriminator.
     """
@@ -355,7 +356,7 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
 
 @torch.no_grad()
 def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, seed):
-    """Examples with samples of an ELECTRAModel's generator, up to 128 tokens, as its discriminator sees them.
+    """Plot examples with samples of an ELECTRAModel's generator, up to 128 tokens, as its discriminator sees them.
 
     input_ids: (B, L).   sentA_lenths: (B,).   seed: of the masks and samples.
     """

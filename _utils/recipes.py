@@ -185,7 +185,7 @@ RECIPES = {
     ),
     # Minutes on two CPU cores, which the paper's method does not fit into. A discriminator only learns once its
     # generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes longer: an AUC
-    # of .525 on text with random replacements (`_utils/training/damaged_text.py`), and .58 with a generator that was
+    # of .525 on text with random replacements (`_utils/training/corrupted_text.py`), and .58 with a generator that was
     # trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
     "quickstart": Recipe(
         **electra(1, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128, dropout=0.),

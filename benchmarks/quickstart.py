@@ -22,7 +22,7 @@ from _utils.networks import load_with_head
 from _utils.objectives.kinds import objective_of
 from _utils.runs import RunFolder, read_metrics
 from _utils.text import load_documents
-from _utils.training.damaged_text import measure
+from _utils.training.corrupted_text import measure
 
 GROUPS = {
     "random weights": "quickstart_random_weights",

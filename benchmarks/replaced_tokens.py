@@ -19,7 +19,7 @@ from _utils.objectives.kinds import check_fills_masks
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import split_held_out
-from _utils.text.loading import prepare_data
+from _utils.text.pretraining_data import prepare_data
 from _utils.text.sources import real_files
 from _utils.training import choose_device
 

@@ -52,7 +52,7 @@ def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
 
 
 def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTrainedModel, int]:
-    """(network, step) of one part of a checkpoint, in float32.
+    """Return (network, step) of one part of a checkpoint, in float32.
 
     The network is an ElectraForMaskedLM for 'generator', an ElectraForPreTraining for 'discriminator'.
     hparams: Google's, a dictionary.   Raises UserError for a missing variable, and for heads of another size than 64
@@ -70,9 +70,9 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
 
 
 def moments_of(network, prefix, part):
-    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`.
+    """Return Adam's moments of a network's parameters, as in `MOMENTS_FILE`.
 
-    {} if the checkpoint has none, as those that Google released.
+    Checkpoints without moments, such as those that Google released, give {}.
     """
     variables = open_variables(prefix)
     return {f"{name}.{key}": _values(variables, variable, slot)

@@ -146,10 +146,7 @@ def _pretrained_exports(checkpoint, path):
 
 
 def _title(run, objective, families):
-    """The name of the recipe, or the families if the network is not the recipe's.
-
-    run: configuration of pretrain.py.
-    """
+    """The name of the recipe of a pretraining configuration, or the families if the networks are not the recipe's."""
     if "size" not in run or run.get(objective.networks[-1].key):
         return " and ".join(dict.fromkeys(families))
     is_electra = not objective.title and families[-1] in ("electra", "roformer")
@@ -157,7 +154,7 @@ def _title(run, objective, families):
 
 
 def _classifier_export(checkpoint, path):
-    """("classifier", arguments of `save_network`) for a finetuned checkpoint.
+    """Return ("classifier", arguments of `save_network`) for a finetuned checkpoint.
 
     Raises UserError if no class of transformers can do it.
     """

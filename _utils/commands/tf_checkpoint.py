@@ -34,7 +34,7 @@ class Variable(NamedTuple):
 
 
 def open_variables(prefix):
-    """{name: Variable} of a checkpoint.
+    """Return {name: Variable} of a checkpoint.
 
     Raises UserError for an index that is missing, damaged or in another format.
     """
@@ -56,7 +56,7 @@ def _variable(entry, path_of):
 
 
 def _fields(message):
-    """[(field number, value)] of a protocol buffer message, whose definition need not be known.
+    """Return [(field number, value)] of a protocol buffer message, whose definition need not be known.
 
     Nested messages stay bytes.
     """

@@ -7,7 +7,7 @@ from torch import nn
 
 from _utils.tasks.predictor import Predictor
 from _utils.tasks.rows import IGNORED, EncodedRows, Window
-from _utils.text.special_tokens import template_of, text_tokenizer
+from _utils.text.special_tokens import templates_of, text_tokenizer
 
 
 class WordPredictor(Predictor):
@@ -30,19 +30,20 @@ class WordRows(EncodedRows):
     """
 
     def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
-        template = template_of(text_tokenizer(hf_tokenizer))
-        before, after = ([(i, IGNORED) for i in special] for special in (template.before, template.after))
+        template = templates_of(text_tokenizer(hf_tokenizer))[1]
+        before, after = ([(i, IGNORED) for i in special] for special in template.special)
+        n_special = len(before) + len(after)
         pieces, labels = wordpieces(sentences, hf_tokenizer), list(itertools.chain.from_iterable(word_labels))
         following, texts, n_words = iter(labels), [], []
         for sentence in sentences:
             words, windows = [pieces[word] for word in sentence], []
-            for part in divide(words, max_len - template.n_single):
+            for part in divide(words, max_len - n_special):
                 labels_of_words = [itertools.chain([next(following)], itertools.repeat(IGNORED)) for _ in part]
                 labelled = itertools.chain.from_iterable(map(zip, part, labels_of_words))
                 ids, token_labels = zip(*before, *labelled, *after)
                 windows.append(Window(ids, [0] * len(ids), token_labels))
                 n_words.append(len(part))
-            texts.append((windows, sum(map(len, words)) + template.n_single))
+            texts.append((windows, sum(map(len, words)) + n_special))
         super().__init__(texts, labels, hf_tokenizer.pad_token_id)
         # Of each row, the indexes of its words among all words.
         self.words = np.split(np.arange(len(labels)), np.cumsum(n_words)[:-1])

@@ -9,7 +9,7 @@ from _utils.tasks.settings import Settings
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.tables import table_key
 from _utils.tasks.wsc import WSC, load_wsc_task
-from _utils.text.special_tokens import template_of, text_tokenizer
+from _utils.text.special_tokens import templates_of, text_tokenizer
 from _utils.training import choose_device, choose_precision
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
@@ -97,7 +97,7 @@ def check_first_token(task, settings, pretrained):
     puts no special token there. settings: of a run.
     """
     reads_first = "pooling" in task.head.keys and settings.pooling == "first"
-    if reads_first and not template_of(text_tokenizer(pretrained.hf_tokenizer)).before:
+    if reads_first and not templates_of(text_tokenizer(pretrained.hf_tokenizer))[1].special[0]:
         raise UserError(f"The tokenizer of {pretrained.name!r} puts no special token, such as [CLS], before a text, so "
                         "the classifier would read its first word only. Set pooling=mean, or save the tokenizer of the "
                         "model's training in its folder.")

@@ -16,8 +16,8 @@ from _utils.networks import load_pretrained, load_with_head
 from _utils.plots import plot_quickstart, save_plot
 from _utils.progress import counted
 from _utils.text import load_documents
-from _utils.text.damage import is_long, plain_words, put_in_foreign_word, swap_neighbours
-from _utils.training.damaged_text import sentence_probabilities
+from _utils.text.corruption import is_long, plain_words, replace_with_foreign_word, swap_neighbours
+from _utils.training.corrupted_text import sentence_probabilities
 from _utils.training.processes import RunProcesses
 
 SHIPPED = Path(__file__).parents[2] / "benchmarks/results/mini/model/discriminator"
@@ -136,7 +136,7 @@ def swapped_words(words, rng, others):
 
 def foreign_word(words, rng, others):
     """(words, tags) with one word of another sentence, whose tag is WRONG; None for a sentence without a long word."""
-    return _with_tags(words, put_in_foreign_word(words, others, rng))
+    return _with_tags(words, replace_with_foreign_word(words, others, rng))
 
 
 def commas(words, rng, others):

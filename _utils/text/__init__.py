@@ -9,9 +9,9 @@ normalization         warnings where lower case or removed accents destroy words
 new_tokens            words added to the vocabulary of trained networks
 processors            documents to examples
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
-damage                sentences with a mistake and random replacements, for the quickstart's tables and measurements
+corruption            sentences with a mistake and random replacements, for the quickstart's tables and measurements
 batches               shuffled batches of fixed shape, through hugdatafast_repair
-loading               all of it for the configuration of a run
+pretraining_data      all of it for the configuration of a run
 """
 from _utils.text.batches import pretraining_dataloaders, warn_of_repetition
 from _utils.text.examples import (
@@ -20,9 +20,9 @@ from _utils.text.examples import (
     split_held_out,
     unigram_entropy,
 )
-from _utils.text.loading import load_data, prepare_data
 from _utils.text.new_tokens import extend_tokenizer
+from _utils.text.pretraining_data import load_data, prepare_data
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
-from _utils.text.special_tokens import never_masked, text_tokenizer, with_special_tokens
+from _utils.text.special_tokens import never_masked, templates_of, text_tokenizer, with_special_tokens
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_of

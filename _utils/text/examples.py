@@ -1,8 +1,6 @@
 """Prepared examples and their cache, held-out examples, and the unigram entropy of the text."""
-import itertools
 import random
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import datasets
@@ -15,7 +13,7 @@ from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
-from _utils.text.readers import BLOCK
+from _utils.text.readers import ROWS_PER_BLOCK
 from _utils.text.special_tokens import MANY_UNKNOWN, content_of, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
@@ -92,40 +90,29 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     }
     key = content_key((_BUILDING_VERSION, corpus.key, content_of(text_tokenizer(hf_tokenizer)), options))
     path = Path(cache_dir) / f"examples_{key}.arrow"
-
-    def build(path, open_documents, first_row=0, max_files=MAX_FILES):
-        files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
-        if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):  # none is missing
-            return datasets.concatenate_datasets([prepared(file) for file in files])
-        processor = ELECTRADataProcessor(open_documents(), hf_tokenizer, **options, first_row=first_row)
-        if not first_row:
-            check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
-        lock = path.with_name(".lock")
-        with acquired(lock, lambda: print(f"Waiting until another process has prepared its text ({lock})", flush=True)):
-            for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
-                left.unlink()
-            return processor.map(path, num_proc, max_files)  # only the files that such a process has not finished
-
-    if corpus.parts is None:
-        return build(path, lambda: corpus.documents)
-    with closing(corpus.parts):
-        return datasets.concatenate_datasets([*_build_parts(corpus.parts, path, build)])
+    path_of = lambda number: path.with_stem(f"{path.stem}_{number:05}") if corpus.is_streamed else path
+    examples = []  # of each part
+    while (corpus.is_streamed or not examples) and (built := _built_examples(path_of(len(examples)))) is not None:
+        examples.append(built)
+    lock = path.with_name(".lock")
+    wait = lambda: print(f"Waiting until another process has prepared its text ({lock})", flush=True)
+    with closing(corpus.parts(skip=len(examples))) as parts:
+        for first_row, documents in parts:
+            processor = ELECTRADataProcessor(documents, hf_tokenizer, **options, first_row=first_row)
+            if not first_row:
+                check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
+            max_files = _FILES_OF_PART if corpus.is_streamed else MAX_FILES
+            with acquired(lock, wait):
+                examples.append(processor.map(path_of(len(examples)), num_proc, max_files))
+    return datasets.concatenate_datasets(examples)
 
 
-def _build_parts(parts, path, build):
-    """Yield the examples of each part of a stream, whose documents are then deleted.
-
-    build: function of the path of the examples, a function that opens the documents, and keyword arguments.
-    """
-    for number in itertools.count():
-        open_documents = partial(parts.documents, number)
-        yield build(path.with_stem(f"{path.stem}_{number:05}"), open_documents, first_row=parts.first_row(number),
-                    max_files=_FILES_OF_PART)
-        if not parts.is_read(number):  # the examples are older than the records
-            open_documents()
-        parts.delete(number)
-        if parts.is_last(number):
-            return
+def _built_examples(path):
+    """The examples in the files of a part that `ELECTRADataProcessor.map` writes; None if one is missing."""
+    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
+    if not files or len(files) < int(files[0].stem.rsplit("_", 1)[1]):
+        return None
+    return datasets.concatenate_datasets([prepared(file) for file in files])
 
 
 def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
@@ -144,9 +131,9 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         if n_tokens > _CHECKED:
             break
     if not n_tokens:
-        raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. Check "
-                        "the files and their encoding, or set clean=False, which keeps lines under "
-                        f"{SHORT} characters.")
+        n = min(ROWS_PER_BLOCK, len(processor.hf_dset))
+        raise UserError(f"{name}: no text is left in its first {n} documents. Check the files and their encoding, or "
+                        f"set clean=False, which keeps lines under {SHORT} characters.")
     if (share := processor.short_share(text for text, _ in processor.rows(0))) > .3:
         _warn(f"{name}: cleaning drops the lines under {SHORT} characters, {share:.0%} of the text. Set clean=False to "
               "keep them.")

@@ -11,7 +11,7 @@ def exported_tokenizer(hf_tokenizer, max_length):
     The same holds for other special tokens. Tokens that a user added, such as <e1>, are tokens in texts, as for
     `text_tokenizer`. They are no longer special, because transformers would split them as it does [SEP].
     """
-    return _with_settings(_content(hf_tokenizer), hf_tokenizer, max_length)
+    return _with_settings(text_tokenizer(hf_tokenizer).to_str(), hf_tokenizer, max_length)
 
 
 def exported_tokenizer_of_words(hf_tokenizer, max_length, words=None):
@@ -20,18 +20,13 @@ def exported_tokenizer_of_words(hf_tokenizer, max_length, words=None):
     Not if a user added tokens, because what follows these inside a word would also get a space.
     words: a PreTokenizer of the library tokenizers that divides texts into words; None: the tokenizer's own does.
     """
-    content = _content(hf_tokenizer)
+    content = json.loads(text_tokenizer(hf_tokenizer).to_str())
     own, parts = _parts(content["pre_tokenizer"]), _parts(json.loads(words.__getstate__())) if words else []
     has_added_tokens = not all(token["special"] for token in content["added_tokens"])
     parts = [*parts, *(own if has_added_tokens else [*map(_after_space, own[:1]), *own[1:]])]
     if parts != own:
         content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": parts}
-    return _with_settings(content, hf_tokenizer, max_length)
-
-
-def _content(hf_tokenizer):
-    """The content of a tokenizer.json with which raw text is tokenized as by `text_tokenizer`."""
-    return json.loads(text_tokenizer(hf_tokenizer).to_str())
+    return _with_settings(json.dumps(content), hf_tokenizer, max_length)
 
 
 def _parts(pre_tokenizer):
@@ -46,8 +41,8 @@ def _after_space(part):
 
 
 def _with_settings(content, hf_tokenizer, max_length):
-    """A tokenizer for transformers of the content of a tokenizer.json, with the roles of another's special tokens."""
-    exported = tokenizer_from_json(json.dumps(content), hf_tokenizer.special_tokens_map)
+    """A tokenizer for transformers of the text of a tokenizer.json, with the roles of another's special tokens."""
+    exported = tokenizer_from_json(content, hf_tokenizer.special_tokens_map)
     exported.model_max_length = max_length
     # of which transformers saves the one in init_kwargs
     exported.split_special_tokens = exported.init_kwargs["split_special_tokens"] = True

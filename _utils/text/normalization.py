@@ -20,7 +20,7 @@ def warn_of_losses(name, normalizer, texts):
 def warning_of_losses(normalizer, texts):
     """Describe, with examples, the share of words that lose an accent or a mark to a normalizer of `tokenizers`.
 
-    normalizer: may be None, which removes nothing.   Returns None if the share is small.
+    Return None if the share is small, or if the normalizer is None, which removes nothing.
     """
     if normalizer is None or "é" in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
         return None
@@ -29,7 +29,8 @@ def warning_of_losses(normalizer, texts):
     changed = Counter({word: n for word, n in words.items() if lost.intersection(word)})
     if changed.total() <= _MANY * words.total():
         return None
-    examples = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in _frequent(changed)]
+    frequent = [word[:_LONGEST] for word, _ in changed.most_common(_EXAMPLES)]
+    examples = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in frequent]
     share = changed.total() / words.total()
     return f"accents and marks are removed from {share:.0%} of the words ({', '.join(examples)})"
 
@@ -49,11 +50,6 @@ def _is_lost(char, normalizer):
     """Whether a normalizer turns a letter into another one, but for its case."""
     same = char + char.lower() + unicodedata.normalize("NFKC", char.lower())  # full-width letters and ligatures
     return not set(same).intersection(normalizer.normalize_str(char))
-
-
-def _frequent(words):
-    """The most frequent words, shortened."""
-    return [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word, _ in words.most_common(_EXAMPLES)]
 
 
 def case_warnings(hf_tokenizer, name):

@@ -14,8 +14,8 @@ from fastcore.basics import chunked, num_cpus, store_attr
 from transformers import PreTrainedTokenizerBase
 
 from _utils.text.prepared_files import prepared
-from _utils.text.readers import BLOCK, LONG
-from _utils.text.special_tokens import template_of, text_tokenizer
+from _utils.text.readers import LONG, ROWS_PER_BLOCK
+from _utils.text.special_tokens import templates_of, text_tokenizer
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
 
@@ -25,8 +25,7 @@ _WRITTEN_AT_ONCE = 10_000  # examples
 
 
 class ELECTRADataProcessor:
-    """Turns documents into examples; `processor(documents)` returns {'input_ids': lists of ids, 'sentA_length':
-    lengths}.
+    """Turns documents into examples: `processor(documents)` and `map` build them.
 
     hf_dset: datasets.Dataset with the column `text_col`; None if only `processor(documents)` is used. An optional
     boolean column `continues` marks rows that belong to the same document as the previous row.
@@ -37,7 +36,7 @@ class ELECTRADataProcessor:
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
     long_lines: 'truncate' drops the part of a line that does not fit into an example, as Google's code (F2); with
     'keep' it begins the next example.
-    first_row: of hf_dset in its corpus, a multiple of BLOCK, if it is a part of one.
+    first_row: of hf_dset in its corpus, a multiple of ROWS_PER_BLOCK, if it is a part of one.
     """
 
     def __init__(
@@ -57,21 +56,28 @@ class ELECTRADataProcessor:
         store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.tokenizer = copy.deepcopy(text_tokenizer(hf_tokenizer))
-        template = template_of(self.tokenizer)
-        self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in template[:4])
-        self.n_single, self.n_pair, self.n_first = template.n_single, template.n_pair, template.n_first
+        single, pair = templates_of(self.tokenizer).values()
+        as_array = partial(array, self.typecode)
+        self.before, self.after = map(as_array, single.special)
+        _, self.between, self.end = map(as_array, pair.special)
+        self.n_single, self.n_pair = map(self.tokenizer.num_special_tokens_to_add, (False, True))
+        # special tokens between the segments that belong to the first one
+        self.n_first = pair.type_ids.index(1) - len(self.before) - 1 if 1 in pair.type_ids else None
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
 
     def __call__(self, documents, rng=None):
-        """Return the examples of one block of documents, drawn with `rng` (default: the random numbers of block 0)."""
+        """Return {'input_ids': lists of ids, 'sentA_length': lengths} of the examples of one block of documents.
+
+        rng: draws the random numbers; None: as for block 0.
+        """
         rows = ((document, False) for document in documents)
         examples = list(self.build(self.tokenize(rows), rng or self._block_rng(0)))
         return {"input_ids": [ids.tolist() for ids, _ in examples], "sentA_length": [length for _, length in examples]}
 
     def rows(self, block):
         """Return an iterator over (text, whether it continues the document of the row before) of a block."""
-        start = block * BLOCK
-        table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
+        start = block * ROWS_PER_BLOCK
+        table = self.hf_dset.with_format("arrow")[start:start + ROWS_PER_BLOCK]
         continues = (table["continues"].to_pylist() if "continues" in table.column_names
                      else (row % self.rows_per_document != 0 for row in itertools.count(self.first_row + start)))
         return zip((text.as_py() or "" for text in table[self.text_col]), continues)
@@ -155,17 +161,17 @@ class ELECTRADataProcessor:
         return input_ids, len(input_ids) if self.n_first is None else len(self.before) + len(first) + self.n_first
 
     def _block_rng(self, block):
-        return random.Random(f"{self.seed}, block {self.first_row // BLOCK + block}")
+        return random.Random(f"{self.seed}, block {self.first_row // ROWS_PER_BLOCK + block}")
 
     def map(self, cache_file_name, num_proc=None, max_files=MAX_FILES):
-        """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None:
-        one per core).
+        """Return the examples of the whole dataset as a datasets.Dataset.
 
-        They are written to at most max_files Arrow files named after `cache_file_name`, with the blocks evenly divided.
-        Files that an earlier call finished are kept.
+        They do not depend on num_proc, the number of processes (None: one per core). They are written to at most
+        max_files Arrow files named after `cache_file_name`, with the blocks evenly divided. Files that an earlier call
+        finished are kept.
         """
         target = Path(cache_file_name)
-        n_blocks = -(-len(self.hf_dset) // BLOCK)
+        n_blocks = -(-len(self.hf_dset) // ROWS_PER_BLOCK)
         parts = list(chunked(range(n_blocks), -(-n_blocks // max_files)))
         files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(parts):05}"): blocks for i, blocks in enumerate(parts)}
         missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]

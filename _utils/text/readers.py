@@ -18,7 +18,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import content_key
 from _utils.names import COMPRESSIONS, no_text_error
 
-BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
+ROWS_PER_BLOCK = 1000  # from which examples are made together, with random numbers of their own
 
 print_once = cache(print)  # a process may look for the same files several times
 
@@ -61,9 +61,10 @@ def find_files(pattern):
 
 
 def without_copies(files):
-    """(the files without those whose content, decompressed, is that of an earlier one; [a notice about these], or []).
+    """Return (files without copies of earlier ones, [a notice about the copies] or []).
 
-    Read are those with the size of another file, or with its name but for the compression.
+    Copies have the same content after decompression. Only files with the size of another one, or with its name but for
+    the compression, are read.
     """
     names, originals, copies = {path: _names_of(path) for path in files}, {}, []
     n_files = Counter(itertools.chain.from_iterable(names.values()))
@@ -114,9 +115,9 @@ def _walk(folder):
 
 
 def format_of(path):
-    """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names).
+    """Return the format of a text file by its name, or None if it is not one.
 
-    None for others.
+    Formats are '.txt', '.jsonl', '.parquet', and 'wiki' for the names of WikiExtractor.
     """
     name = os.path.basename(path).lower()
     compressed = "|".join(map(re.escape, COMPRESSIONS))

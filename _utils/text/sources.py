@@ -5,12 +5,12 @@ prepared file has a hash of the content that it was made from, so it is never ou
 of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
 import codecs
-import itertools
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -18,7 +18,7 @@ import pyarrow
 from fastcore.basics import chunked
 
 from _utils.errors import UserError
-from _utils.files import content_key, file_chunks, recorded
+from _utils.files import content_key, file_chunks, recorded, write_text_atomically
 from _utils.names import EMBEDDED, hub_text, is_path, without_parts
 from _utils.progress import Progress
 from _utils.text.hub_texts import check_hub_text, commit_of, download
@@ -35,117 +35,92 @@ from _utils.text.readers import (
     reading,
     without_copies,
 )
-from _utils.text.streams import StreamedParts
+from _utils.text.streams import StreamedCorpus
 
 _READING_VERSION = 2  # increase it if the same files then give other documents
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """name: the entry of `datas`.   hash_content, open_documents: functions that return `key` and `documents`.
+    """The text of an entry of `datas`. A StreamedCorpus has the same interface, but its documents only in parts.
 
-    parts: the documents of a text that is streamed, else None.
+    name: the entry.   key: hash of the content.   open_documents: a function that returns `documents`.
     """
     name: str
-    hash_content: Callable[[], str]
+    key: str
     open_documents: Callable[[], datasets.Dataset]
-    parts: StreamedParts | None = None
-
-    @cached_property
-    def key(self):
-        """Hash of the content. Files are read for it if they changed since it was recorded."""
-        return self.hash_content()
+    is_streamed = False
 
     @cached_property
     def documents(self):
-        """Memory-mapped datasets.Dataset with the column `text`, opened on first use.
-
-        It is prepared if it is not in the cache. For streamed text, it is the first part.
-        """
+        """Memory-mapped datasets.Dataset with the column `text`, prepared on first use if it is not in the cache."""
         return self.open_documents()
+
+    def first_part(self):
+        """All documents, because there are no other parts."""
+        return self.documents
+
+    def parts(self, skip=0):
+        """Yield (first row, documents) of the only part, unless `skip` is 1."""
+        if not skip:
+            yield 0, self.documents
 
 
 def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None, stream=None):
-    """Return the Corpus of one entry of `datas`: a name, a hub id or a path.
+    """Return the Corpus, or StreamedCorpus, of one entry of `datas`: a name, a hub id or a path.
 
-    The text is read when its `key` or `documents` are first used.
     documents: how .txt files are divided, as in `read_file`.   stream: value of the key `stream`.
     revisions: {name or id: commit, branch or tag} of hub texts.
-    Raises UserError for a path that does not exist or has no text files, or an unreachable hub; `key` for files in
-    another encoding, and for a configuration, split or column that a hub dataset does not have; `documents` for a file
-    that cannot be read, and for damaged prepared documents.
+    Raises UserError for a path that does not exist or has no text files, for files in another encoding, for an
+    unreachable hub, and for a configuration, split or column that a hub dataset does not have. The documents are read
+    when they are first used, which raises UserError for a file that cannot be read, and for damaged prepared documents.
     """
     cache_dir = Path(cache_dir)
     if text := hub_text(source):
-        return _of_hub(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
+        return _hub_corpus(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
     if source in EMBEDDED:
-        return _own_files(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
+        return _file_corpus(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
     is_utf8 = codecs.lookup(encoding).name == "utf-8"  # which has many names, such as UTF8
-    return _own_files(source, source, cache_dir, "utf-8" if is_utf8 else encoding, documents)
+    return _file_corpus(source, source, cache_dir, "utf-8" if is_utf8 else encoding, documents)
 
 
-def _of_hub(source, text, revision, stream, cache_dir):
-    """Return the Corpus of a HubText. Its key is a hash of its parts, the commit, and how much of it is streamed.
-
-    That the hub has it is recorded in a file, so that later runs need no connection.
-    """
-    commit = commit_of(source, text, revision, cache_dir)
-    version = (*text[:4], commit, stream) if stream else (*text[:4], commit)
-    key = content_key(version)
-
-    def check():
-        check_hub_text(source, text, commit, bool(stream))
-        return key
-
-    def hash_content():
-        return recorded(cache_dir / f"source_{key}.txt", check)
-
-    if not stream:
-        return Corpus(source, hash_content, lambda: download(source, text, commit))
-    parts = StreamedParts(source, text, commit, key, stream, cache_dir)
-    return Corpus(source, hash_content, lambda: parts.documents(0), parts)
+def _hub_corpus(name, text, revision, stream, cache_dir):
+    """Return the corpus of a HubText. Its key is a hash of its parts, the commit, and how much of it is streamed."""
+    commit = commit_of(name, text, revision, cache_dir)
+    key = content_key((*text[:4], commit, stream) if stream else (*text[:4], commit))
+    record = cache_dir / f"source_{key}.txt"  # that the hub has it, so that later runs need no connection
+    if not record.exists():
+        check_hub_text(name, text, commit, bool(stream))
+        write_text_atomically(record, key)
+    if stream:
+        return StreamedCorpus(name, key, text, commit, stream, cache_dir)
+    return Corpus(name, key, partial(download, name, text, commit))
 
 
-def _own_files(name, path, cache_dir, encoding, documents):
-    """Return the Corpus of the files of a path, with a name for messages.
+def _file_corpus(name, path, cache_dir, encoding, documents):
+    """Return the Corpus of the files of a path.
 
     Its key is a hash of the options for reading and of formats, compressions, sizes and contents of the files, without
-    copies.
+    copies. It is recorded for these states of the files, with a notice about copies.
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
-    without = cache(lambda: without_copies(files))
-
-    def content():
-        read, notices = without()
-        return "\n".join([content_key(options, _contents(read, encoding)), *notices])
-
-    def hash_content():
-        with reading(path):  # a file that vanished
-            stats = map(os.stat, files)
-            # The time of change (ctime) cannot be set, unlike the time of modification.
-            state = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
-            record = cache_dir / f"source_{content_key((options, files, state, 'without copies'))}.txt"
-            key, *notices = recorded(record, content).split("\n")
-            for notice in notices:
-                print_once(notice)
-            return key
-
-    def open_documents():
-        texts = itertools.chain.from_iterable(read_file(file, encoding, documents) for file in without()[0])
-        path = cache_dir / f"documents_{corpus.key}.arrow"
-        return prepared(path, lambda file: _write_documents(texts, name, file))
-
-    corpus = Corpus(name, hash_content, open_documents)
-    return corpus
+    with reading(path):  # a file that vanished
+        stats = map(os.stat, files)
+        # The time of change (ctime) cannot be set, unlike the time of modification.
+        states = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
+        record = cache_dir / f"source_{content_key((options, files, states, 'without copies'))}.txt"
+        key, *notices = recorded(record, partial(_key_and_notices, files, options)).split("\n")
+    for notice in notices:
+        print_once(notice)
+    prepared_file = cache_dir / f"documents_{key}.arrow"
+    return Corpus(name, key, partial(prepared, prepared_file, partial(_write_documents, name, files, options)))
 
 
-def real_files(source):
-    """The real paths of the files of an entry of `datas`; the entry itself if it is a name, or has no files."""
-    if not is_path(source):
-        return {source}
-    with suppress(UserError):
-        return {*map(os.path.realpath, find_files(source))}
-    return {os.path.realpath(source)}
+def _key_and_notices(files, options):
+    """The key of a corpus of files, and the notice about copies among them, if any, on lines of their own."""
+    originals, notices = without_copies(files)
+    _, encoding, _ = options
+    return "\n".join([content_key(options, _contents(originals, encoding)), *notices])
 
 
 def _contents(files, encoding):
@@ -166,11 +141,14 @@ def _check_encoding(files, encoding):
                         f"{'; '.join(invalid):.2000}")
 
 
-def _write_documents(documents, name, file):
-    """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus.
+def _write_documents(name, files, options, file):
+    """Write the documents of files as Arrow rows, or raise UserError if there is no text.
 
-    Raises UserError if there is no text.
+    name: of the corpus.   options: for reading.
     """
+    _, *how = options
+    originals, _ = without_copies(files)
+    documents = chain.from_iterable(read_file(path, *how) for path in originals)
     schema = datasets.Features(
         {"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}
     ).arrow_schema
@@ -190,3 +168,12 @@ def _rows(documents):
             for text in cut_text(document) if continues or len(document) >= LONG else [document]:
                 yield {"text": text, "continues": continues}
                 continues = True
+
+
+def real_files(source):
+    """The real paths of the files of an entry of `datas`; the entry itself if it is a name, or has no files."""
+    if not is_path(source):
+        return {source}
+    with suppress(UserError):
+        return {*map(os.path.realpath, find_files(source))}
+    return {os.path.realpath(source)}

@@ -1,4 +1,5 @@
 """Special tokens of any tokenizer: their roles, the template that puts them around texts, the tokens of raw text."""
+import itertools
 import json
 import re
 from collections import Counter
@@ -80,41 +81,9 @@ def unknown_token(tokenizer):
 
 
 class Template(NamedTuple):
-    """The ids of the special tokens around a text A or a pair of texts A and B, for BERT [CLS] A [SEP] B [SEP].
+    """One or two texts and the special tokens around them, as a tokenizer orders them. For BERT [CLS] A [SEP] B [SEP].
 
-    before: A, in both cases.   after: a single A.   between: A and B.   end: after B.
-    n_first: the number of tokens `between` that have type 0, as A. None: all tokens of a pair have it, as RoBERTa's.
-    """
-    before: list
-    after: list
-    between: list
-    end: list
-    n_first: int | None
-
-    @property
-    def n_single(self):
-        """Special tokens beside a single text."""
-        return len(self.before) + len(self.after)
-
-    @property
-    def n_pair(self):
-        """Special tokens beside a pair."""
-        return len(self.before) + len(self.between) + len(self.end)
-
-
-def template_of(tokenizer):
-    """The Template of a tokenizers.Tokenizer; without ids if it adds none."""
-    single, pair = frames_of(tokenizer).values()
-    a, b = map(pair.texts.index, (0, 1))
-    n_first = pair.type_ids[a + 1:b].count(0) if 1 in pair.type_ids else None
-    return Template(pair.ids[:a], single.ids[single.texts.index(0) + 1:], pair.ids[a + 1:b], pair.ids[b + 1:], n_first)
-
-
-class Frame(NamedTuple):
-    """One or two texts and the special tokens around them, as a tokenizer orders them.
-
-    Of each item: the number of the text that stands there, or None for a special token; the id of this token; its
-    segment id.
+    Of each item: the number of the text, 0 or 1, or None for a special token; the id of this token; its segment id.
     """
     texts: list
     ids: list
@@ -129,37 +98,43 @@ class Frame(NamedTuple):
             type_ids += [type_id] * len(tokens)
         return ids, type_ids
 
+    @property
+    def special(self):
+        """The ids of the special tokens before, between and after the texts: a list for each of these places."""
+        places = [-1, *(i for i, number in enumerate(self.texts) if number is not None), len(self.texts)]
+        return [self.ids[start + 1:end] for start, end in itertools.pairwise(places)]
 
-def frames_of(tokenizer):
-    """{number of texts: Frame} of a tokenizers.Tokenizer, for one and two texts."""
+
+def templates_of(tokenizer):
+    """{number of texts: Template} of a tokenizers.Tokenizer, for one and two texts."""
     probe = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))  # whatever the vocabulary
     if tokenizer.post_processor is not None:
         probe.post_processor = tokenizer.post_processor
-    frames = {}
+    templates = {}
     for n in (1, 2):
         texts = "ab"[:n]
         processed = probe.post_process(*(probe.encode(text, add_special_tokens=False) for text in texts))
         # `encode` knows which tokens are texts, but gives the second one type 1 where there is no template.
-        frames[n] = Frame(probe.encode(*texts).sequence_ids, processed.ids, processed.type_ids)
-    return frames
+        templates[n] = Template(probe.encode(*texts).sequence_ids, processed.ids, processed.type_ids)
+    return templates
 
 
 @lru_cache(16)
-def _frames_of_texts(hf_tokenizer):
-    return frames_of(text_tokenizer(hf_tokenizer))
+def _templates_of_texts(hf_tokenizer):
+    return templates_of(text_tokenizer(hf_tokenizer))
 
 
 def with_special_tokens(texts, hf_tokenizer):
     """(ids, segment ids) of one or two texts, lists of token ids, with the special tokens of a tokenizer, such as [CLS]
     A [SEP] B [SEP].
     """
-    return _frames_of_texts(hf_tokenizer)[len(texts)].fill(texts)
+    return _templates_of_texts(hf_tokenizer)[len(texts)].fill(texts)
 
 
 def _add_template(hf_tokenizer):
     """Add [CLS] A [SEP] B [SEP] to a tokenizer that does not begin a text with the token that classifiers read."""
     tokenizer, cls, sep = hf_tokenizer.backend_tokenizer, hf_tokenizer.cls_token, hf_tokenizer.sep_token
-    if None in (cls, sep) or template_of(tokenizer).before[:1] == [hf_tokenizer.cls_token_id]:
+    if None in (cls, sep) or templates_of(tokenizer)[1].special[0][:1] == [hf_tokenizer.cls_token_id]:
         return
     template = processors.TemplateProcessing(
         single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],

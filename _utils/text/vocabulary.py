@@ -16,7 +16,7 @@ from tokenizers.normalizers import NFC, Sequence
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from _utils.errors import UserError, as_user_error
-from _utils.files import content_key, recorded
+from _utils.files import content_key, write_text_atomically
 from _utils.names import PROSE, find_checkpoint, is_vocab_file
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
@@ -94,6 +94,9 @@ def _bert_normalizer(normalizer):
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
+# As BERT's uncased tokenizer strips accents: decomposed, without nonspacing marks (F1).
+_ACCENTS_REMOVER = normalizers.BertNormalizer(
+    clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
 _EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of each, that are checked before training
 
 
@@ -108,10 +111,8 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     """
     if isinstance(vocab, int):
         return _trained_tokenizer(vocab, corpora, Path(cache_dir), cased, strip_accents)
-    if vocab == "prose":
-        return from_vocab_file(PROSE / "vocab.txt", cased, strip_accents)
-    if is_vocab_file(vocab):
-        return from_vocab_file(vocab, cased, strip_accents)
+    if vocab == "prose" or is_vocab_file(vocab):
+        return from_vocab_file(PROSE / "vocab.txt" if vocab == "prose" else vocab, cased, strip_accents)
     if vocab.endswith(".pth"):
         tokenizer = tokenizer_of(load_pretraining_checkpoint(find_checkpoint(vocab)))
     elif vocab.endswith(".json"):
@@ -145,7 +146,7 @@ def from_vocab_file(
     tokens = read_vocab_file(path)
     if cased is None:
         cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
-    if strip_accents is None and not cased and _have(tokens, without_accents):
+    if strip_accents is None and not cased and _have(tokens, _ACCENTS_REMOVER.normalize_str):
         strip_accents = False
     return tokenizer_from_tokens(tokens, path, cased, strip_accents)
 
@@ -204,11 +205,6 @@ def _have(tokens, removed):
     """Whether tokens have what a function removes: as single characters, or in more than one token of a hundred."""
     changed = [token for token in tokens if removed(token) != token]
     return len(changed) > .01 * len(tokens) or any(len(token.removeprefix("##")) == 1 for token in changed)
-
-
-def without_accents(text):
-    """A text as BERT's uncased tokenizer strips it: decomposed, without nonspacing marks (F1)."""
-    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
 def _from_tokenizer_file(path):
@@ -274,28 +270,27 @@ def _trained_tokenizer(size, corpora, cache_dir, cased, strip_accents):
     settings = bool(cased), strip_accents
     composes = isinstance(_normalizer(*settings), Sequence)  # since the second version
     key = content_key((_TRAINING_VERSION + composes, [corpus.key for corpus in corpora], *settings))
-
-    def train():
+    path = cache_dir / f"vocab_{size}_{key}.txt"
+    if not path.exists():
         if cased is None and strip_accents is None:
             names = ", ".join(corpus.name for corpus in corpora)
             warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora))
         title = f"Training a vocabulary of {size:,} tokens"
         texts = lambda: Progress(_sample_of_text(corpora), title, unit="texts")
-        return "".join(f"{token}\n" for token in train_vocabulary(size, texts, *settings))
-
-    path = cache_dir / f"vocab_{size}_{key}.txt"
-    tokens = recorded(path, train).split("\n")[:-1]
+        write_text_atomically(path, "".join(f"{token}\n" for token in train_vocabulary(size, texts, *settings)))
+    tokens = read_vocab_file(path)
     if len(tokens) < size:
         print(f"The text has only {len(tokens):,} tokens that occur often enough, instead of the requested {size:,}")
     return tokenizer_from_tokens(tokens, path, *settings)
 
 
 def _excerpt(corpora):
-    """Yield the beginnings of documents that are evenly spaced in each corpus."""
+    """Yield the beginnings of documents that are evenly spaced in the first part of each corpus."""
     n, length = _EXCERPT
     for corpus in corpora:
-        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
-        yield from ((text or "")[:length] for text in corpus.documents.select(rows)["text"])
+        documents = corpus.first_part()
+        rows = np.unique(np.linspace(0, len(documents) - 1, n).astype(int))
+        yield from ((text or "")[:length] for text in documents.select(rows)["text"])
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
@@ -330,12 +325,13 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
 
 
 def _sample_of_text(corpora):
-    """Yield texts of bounded length from the rows of the corpora.
+    """Yield texts of bounded length from the rows of the first part of each corpus.
 
     Takes all rows, or every k-th so that they have about TRAINING_CHARACTERS.
     """
     for corpus in corpora:
-        rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
+        documents = corpus.first_part()
+        rows, n = documents.with_format("arrow"), len(documents)
         n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
         step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
         for batch in rows.select(range(0, n, step)).iter(1000):

@@ -22,11 +22,11 @@ from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.schedules import schedules
 from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
-from _utils.text.loading import corpora_of, with_commits
+from _utils.text.pretraining_data import corpora_of, with_commits
 from _utils.text.special_tokens import content_of
 from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
+from _utils.training.corrupted_text import measure, report
 from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
-from _utils.training.damaged_text import measure, report
 from _utils.training.device import choose_device, choose_precision, micro_batch_size
 from _utils.training.processes import Processes
 
@@ -165,7 +165,7 @@ class PretrainingRun:
                   "without it, and without resume=False, to continue.")
 
     def measure_quickstart(self, discriminator):
-        """Print how well a discriminator recognizes damage in text that no run of `prose` trains on.
+        """Print how well a discriminator recognizes corruptions of text that no run of `prose` trains on.
 
         The numbers are also saved in the run's folder.
         """

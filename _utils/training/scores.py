@@ -16,7 +16,7 @@ from _utils.networks import load_with_head, logits_at, replaced_logits
 from _utils.networks.pretrained import usable_length
 from _utils.objectives.kinds import check_fills_masks, objective_of
 from _utils.progress import Progress
-from _utils.text.special_tokens import template_of, text_tokenizer
+from _utils.text.special_tokens import templates_of, text_tokenizer
 from _utils.training.device import choose_device
 
 # measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
@@ -47,7 +47,7 @@ class TextScorer:
         of_discriminator = objective_of(self.loaded.run).token_score or LOG_ODDS
         self.meaning = BY_MASKING if self.loaded.part == "generator" else of_discriminator
         self.tokenizer = text_tokenizer(self.loaded.hf_tokenizer)
-        self.template = template_of(self.tokenizer)
+        self.before, self.after = templates_of(self.tokenizer)[1].special
         self.max_length = usable_length(self.loaded.network, self.loaded.hf_tokenizer, self.loaded.run)
 
     def score(self, texts):
@@ -69,11 +69,10 @@ class TextScorer:
 
     def parts_of(self, ids):
         """[(ids with special tokens, 1 for each special token) of each part]: tuples."""
-        before, after = self.template.before, self.template.after
-        n_parts = -(-len(ids) // (self.max_length - self.template.n_single))
+        n_parts = -(-len(ids) // (self.max_length - len(self.before) - len(self.after)))
         size = -(-len(ids) // n_parts)
-        is_special = lambda n: (*[1] * len(before), *[0] * n, *[1] * len(after))
-        return [((*before, *part, *after), is_special(len(part))) for part in chunked(ids, size)]
+        is_special = lambda n: (*[1] * len(self.before), *[0] * n, *[1] * len(self.after))
+        return [((*self.before, *part, *self.after), is_special(len(part))) for part in chunked(ids, size)]
 
 
 load = TextScorer

@@ -13,7 +13,7 @@ def sentence(rng):
 
 
 def corpus_of(texts, name="own text", key="key"):
-    return Corpus(name, lambda: key, lambda: datasets.Dataset.from_dict({"text": texts}))
+    return Corpus(name, key, lambda: datasets.Dataset.from_dict({"text": texts}))
 
 
 def make_corpus(n_documents=60, seed=0):

@@ -18,7 +18,7 @@ from _utils.text.sources import load_documents
 def small_blocks(monkeypatch):
     if multiprocessing.get_start_method() != "fork":
         pytest.skip("monkeypatching reaches only forked processes")
-    monkeypatch.setattr(processors, "BLOCK", 10)
+    monkeypatch.setattr(processors, "ROWS_PER_BLOCK", 10)
 
 
 def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_any(

@@ -105,7 +105,7 @@ datasets.config.STREAMING_READ_MAX_RETRIES = 1
 datasets.config.STREAMING_READ_RETRY_INTERVAL = 0
 from _utils.errors import print_user_errors
 print_user_errors()
-streams.PART = 50_000  # three parts
+streams.CHARACTERS_PER_PART = 50_000  # three parts
 source, stream, version, *killed = sys.argv[1:]
 datasets.__version__ = version or datasets.__version__
 if killed:  # after the documents of a part were read

@@ -18,11 +18,10 @@ from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import tokenizer_record
 from _utils.tasks.rows import EncodedRows, Window, text_notices
-from _utils.text import load_documents, load_tokenizer, never_masked, tokenizer_of
+from _utils.text import load_documents, load_tokenizer, never_masked, templates_of, tokenizer_of
 from _utils.text.examples import prepare_examples
 from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.special_tokens import frames_of
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
 
@@ -188,5 +187,5 @@ def test_special_tokens_and_segment_ids_are_those_of_the_tokenizer(processor):
     for texts in (["x"], ["x", "y"], ["", "y"], [""]):
         encodings = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         expected = tokenizer.post_process(*encodings)
-        found = frames_of(tokenizer)[len(texts)].fill([encoding.ids for encoding in encodings])
+        found = templates_of(tokenizer)[len(texts)].fill([encoding.ids for encoding in encodings])
         assert found == (expected.ids, expected.type_ids)

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from _utils.text import load_tokenizer, text_tokenizer
-from _utils.text.loading import warn_of_shared_files
+from _utils.text.pretraining_data import warn_of_shared_files
 from _utils.text.readers import print_once
 from _utils.text.sources import load_documents
 

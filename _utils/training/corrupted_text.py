@@ -1,6 +1,6 @@
-"""Evaluation of a discriminator on damage that is the same for every network.
+"""Evaluation of a discriminator on corruptions that are the same for every network.
 
-The damaged text is text that the quickstart does not train on. The AUC against its own generator, which pretraining
+The corrupted text is text that the quickstart does not train on. The AUC against its own generator, which pretraining
 logs, falls when the generator improves; this one does not.
 """
 import random
@@ -13,24 +13,24 @@ from sklearn.metrics import roc_auc_score
 
 from _utils.networks import inputs_of, replaced_logits
 from _utils.text import ELECTRADataProcessor, text_tokenizer
-from _utils.text.damage import is_long, plain_words, put_in_foreign_word, replace_tokens, swap_neighbours
+from _utils.text.corruption import is_long, plain_words, replace_tokens, replace_with_foreign_word, swap_neighbours
 
 _ROWS = 1000  # examples, or pairs of sentences, evenly spaced: seconds on a CPU
 _BATCH = 64
 
 
 def measure(network, hf_tokenizer, documents, max_length=48):
-    """{"auc": of `auc_of_replacements`, "swapped", "foreign": of `ranked_below`} of a discriminator.
+    """Return {"auc", "swapped", "foreign"} of a discriminator: `auc_of_replacements`, and `ranked_below` for two kinds.
 
     documents: strings with one sentence per line.   max_length: of the examples of the first measurement, in tokens.
     """
     sentences = [words for document in documents for words in map(plain_words, document.split("\n")) if words]
     others = [word for words in sentences for word in words if is_long(word)]
-    damages = {"swapped": swap_neighbours, "foreign": partial(put_in_foreign_word, others=others)}
+    corruptions = {"swapped": swap_neighbours, "foreign": partial(replace_with_foreign_word, others=others)}
     scores = {"auc": auc_of_replacements(network, hf_tokenizer, documents, max_length)}
-    for name, damage in damages.items():
+    for name, corrupt in corruptions.items():
         rng = random.Random(name)
-        pairs = [(words, damaged) for words in sentences if (damaged := damage(words, rng=rng))]
+        pairs = [(words, corrupted) for words in sentences if (corrupted := corrupt(words, rng=rng))]
         scores[name] = ranked_below(network, hf_tokenizer, evenly(pairs))
     return scores
 
@@ -44,13 +44,13 @@ def auc_of_replacements(network, hf_tokenizer, documents, max_length):
     processor = ELECTRADataProcessor(None, hf_tokenizer, max_length, apply_cleaning=False, drop_parentheses=False)
     input_ids = padded(evenly(processor(documents)["input_ids"]), hf_tokenizer)
     is_text = ~np.isin(input_ids, hf_tokenizer.all_special_ids)
-    damaged, is_replaced = replace_tokens(input_ids, is_text)
-    logits = logits_of(network, damaged, hf_tokenizer)
+    corrupted, is_replaced = replace_tokens(input_ids, is_text)
+    logits = logits_of(network, corrupted, hf_tokenizer)
     return float(roc_auc_score(is_replaced[is_text], logits[is_text]))
 
 
 def ranked_below(network, hf_tokenizer, pairs):
-    """The share of (words, damaged words) in which the damaged sentence has the lower score.
+    """The share of (words, corrupted words) in which the corrupted sentence has the lower score.
 
     The score is the sum of log P(original) over the tokens.
     """
@@ -61,8 +61,8 @@ def ranked_below(network, hf_tokenizer, pairs):
         logits = torch.tensor(logits_of(network, input_ids, hf_tokenizer))
         is_text = torch.tensor(~np.isin(input_ids, hf_tokenizer.all_special_ids))
         scores.append((F.logsigmoid(-logits) * is_text).sum(1))
-    intact, damaged = scores
-    return float((damaged < intact).double().mean())
+    intact, corrupted = scores
+    return float((corrupted < intact).double().mean())
 
 
 def evenly(rows):
@@ -97,18 +97,18 @@ def report(scores):
             f"a foreign word in {scores['foreign']:.0%} (chance: 50%)")
 
 
-def sentence_probabilities(network, hf_tokenizer, words, is_damaged):
+def sentence_probabilities(network, hf_tokenizer, words, is_corrupted):
     """Return the tokens of a sentence with their probabilities of "replaced", for `plots.draw_tokens`.
 
-    is_damaged: a bool for each word.
-    Returns [(token, probability of "replaced", whether it belongs to a damaged word)].
+    is_corrupted: a bool for each word.
+    Returns [(token, probability of "replaced", whether it belongs to a corrupted word)].
     """
     tokenizer = text_tokenizer(hf_tokenizer)
     encoding = tokenizer.encode(list(words), is_pretokenized=True)
     [logits] = logits_of(network, padded([encoding.ids], hf_tokenizer), hf_tokenizer)
     probabilities = torch.tensor(logits).sigmoid().tolist()
     return [
-        (token, p, is_damaged[word])
+        (token, p, is_corrupted[word])
         for token, p, word in zip(encoding.tokens, probabilities, encoding.word_ids)
         if word is not None
     ]

@@ -13,16 +13,16 @@ _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})+\.")
 def plain_words(sentence):
     """Return the words of a sentence of 6 to 25 words, without its full stop.
 
-    Returns None for another length, and for sentences with more than words and commas, such as direct speech.
+    Return None for another length, and for sentences with more than words and commas, such as direct speech.
     """
     words = sentence.removesuffix(".").split()
     return words if 6 <= len(words) <= 25 and _PLAIN.fullmatch(sentence) else None
 
 
 def swap_neighbours(words, rng):
-    """Two different neighbours swapped, not the first word, and none beside punctuation.
+    """Return `words` with two different neighbours swapped, or None if there are no suitable ones.
 
-    None if there are no such words.
+    The first word and words beside punctuation stay.
     """
     differ = lambda i: words[i].lower() != words[i + 1].lower()
     places = [i for i in range(1, len(words) - 1) if differ(i) and (words[i] + words[i + 1]).isalpha()]
@@ -35,10 +35,10 @@ def swap_neighbours(words, rng):
 is_long = re.compile(r"[a-z]{4,}").fullmatch
 
 
-def put_in_foreign_word(words, others, rng):
+def replace_with_foreign_word(words, others, rng):
     """Return `words` with one lowercase word of at least four letters replaced by a word of the list `others`.
 
-    The replacement is the first of 100 draws that differs from the word. Returns None if there is no such word.
+    The replacement is the first of 100 draws that differs from the word. Return None if there is no such word.
     """
     places = [i for i, word in enumerate(words) if is_long(word)]
     if not places:
@@ -49,10 +49,10 @@ def put_in_foreign_word(words, others, rng):
 
 
 def replace_tokens(input_ids, is_text, share=.15, seed=0):
-    """(ids, is_replaced): a share of the tokens replaced by draws from the unigram distribution of the same text.
+    """Replace a share of the tokens by draws from the unigram distribution of the same text.
 
-    input_ids, is_text: arrays of any shape; special tokens and padding, where is_text is False, stay. A draw that
-    equals the original token counts as original.
+    input_ids, is_text: arrays of any shape; special tokens and padding, where is_text is False, stay.
+    Returns (ids, is_replaced). A draw that equals the original token counts as original.
     """
     rng = np.random.default_rng(seed)
     drawn = rng.choice(input_ids[is_text], input_ids.shape)

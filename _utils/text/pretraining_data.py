@@ -53,8 +53,6 @@ def prepare_data(c):
     """
     corpora = corpora_of(c)
     warn_of_shared_files(c.datas)
-    for corpus in corpora:
-        _ = corpus.key  # reads all files, so that another encoding is an error before anything takes long
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab)
     else:

@@ -337,7 +337,7 @@ def get_glue_learner(
 
 # %%
 def evaluate(learn, task, data):
-    """{split: `Scores.evaluate`} of a learner on the dev sets of an EncodedTask."""
+    """{split: `Metrics.evaluate`} of a learner on the dev sets of an EncodedTask."""
     evaluations = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
@@ -357,7 +357,7 @@ def evaluate(learn, task, data):
 def finetune_run(planned, pretrained, device, num_workers=0):
     """Finetune a PlannedRun of a group on a Pretrained.
 
-    Returns (learner, {split: `Scores.evaluate`} of the dev sets).
+    Returns (learner, {split: `Metrics.evaluate`} of the dev sets).
     """
     task, data, settings = planned.task, planned.data, planned.settings
     set_seed(planned.seed)

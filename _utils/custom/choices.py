@@ -10,9 +10,9 @@ from torch import nn
 from transformers import AutoModelForMultipleChoice
 
 from _utils.custom.cells import without_fraction
-from _utils.custom.task import ClassLoading, ClassReading, CustomTask
+from _utils.custom.task import ClassInputs, ClassLoading, CustomTask
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Scores
+from _utils.tasks.parts import Head, Metrics
 from _utils.tasks.predictor import copy_output_layer
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.settings import Settings
@@ -61,7 +61,7 @@ class ChoiceLoading(ClassLoading):
         return []
 
 
-class ChoiceReading(ClassReading):
+class ChoiceInputs(ClassInputs):
     """One or two texts, and the choices."""
 
     def encode(self, rows, hf_tokenizer, settings, encode, training=False):
@@ -105,9 +105,9 @@ class ChoiceHead(Head):
         copy_output_layer(weights["weight"], weights["bias"], head, norm)
 
 
-class ChoiceScores(Scores):
+class ChoiceMetrics(Metrics):
     """Positions, which are not classes."""
-    functions = {"accuracy": Scores.functions["accuracy"]}
+    functions = {"accuracy": Metrics.functions["accuracy"]}
 
 
 @kind_of_task
@@ -118,9 +118,9 @@ class Choices(CustomTask):
     """
     kind: ClassVar[str] = "choices"
     Loading: ClassVar[type] = ChoiceLoading
-    Reading: ClassVar[type] = ChoiceReading
-    Head: ClassVar[type] = ChoiceHead
-    Scores: ClassVar[type] = ChoiceScores
+    inputs_class = ChoiceInputs
+    head_class = ChoiceHead
+    metrics_class = ChoiceMetrics
 
 
 class ChoiceRows(EncodedRows):

@@ -160,18 +160,18 @@ class Loading:
             raise UserError(f"metrics={unknown[0]!r} of the task {self.name!r} does not apply to {self.kind.kind} "
                             f"(labels: {shortened(labels)}). Choose from {', '.join(applicable)}, or set 'kind'. f1 "
                             "needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
-        if {*wanted[:1]} & self.kind.Scores.errors:
+        if {*wanted[:1]} & self.kind.metrics_class.errors:
             raise UserError(f"metrics of the task {self.name!r} begins with {wanted[0]!r}, but the best run is the one "
                             "with the highest value of the first metric. Choose another first metric.")
         return tuple(wanted or self.default_metrics(applicable))
 
     def applicable_metrics(self, labels):
         """Names of the metrics that can be computed for these labels."""
-        return [name for name in self.kind.Scores.functions if name != "f1" or len(labels) in (0, 2)]
+        return [name for name in self.kind.metrics_class.functions if name != "f1" or len(labels) in (0, 2)]
 
     def default_metrics(self, applicable):
         """The metrics if the definition names none."""
-        return self.kind.Scores.default_metrics
+        return self.kind.metrics_class.default_metrics
 
     def text_names(self, columns):
         """`texts` of the task. columns: of the texts in its files."""

@@ -13,9 +13,9 @@ from torch import nn
 from _utils.custom.cells import ids_of_lists, refuse
 from _utils.custom.definition import SEPARATOR
 from _utils.custom.loading import Loading, check_separator, labels_by_split
-from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.parts import Column, PredictionFiles, Predictions
 from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
@@ -59,12 +59,12 @@ class MultiLabelLoading(Loading):
         return f"{super().describe(task)}; threshold {task.threshold}"
 
 
-class MultiLabelReading(ClassReading):
+class MultiLabelInputs(ClassInputs):
     """Texts and lists of labels."""
     unlabelled = []
 
     @property
-    def label(self):
+    def label_column(self):
         """Column of the labels: a list of the ids of their classes."""
         return Column(lambda cells: ids_of_lists(cells, self.label_ids),
                       f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
@@ -87,10 +87,10 @@ class MultiLabelHead(ClassHead):
         return hf_tokenizer, values | {"threshold": self.task.scores.threshold}
 
 
-class MultiLabelScores(ClassScores):
+class MultiLabelMetrics(ClassMetrics):
     """A label applies if its probability is at least the threshold."""
     functions = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
-                 "macro_f1": ClassScores.functions["macro_f1"]}
+                 "macro_f1": ClassMetrics.functions["macro_f1"]}
     default_metrics = ("micro_f1", "macro_f1")
 
     @property
@@ -119,7 +119,7 @@ class MultiLabelScores(ClassScores):
         return []
 
     def evaluate(self, outputs, labels):
-        """As `ClassScores.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
+        """As `ClassMetrics.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
         it.
         """
         task, outputs = self.task, np.asarray(outputs)
@@ -128,7 +128,7 @@ class MultiLabelScores(ClassScores):
             task = replace(task, chosen=self.best_threshold(outputs, labels))
         threshold = task.scores.threshold
         remark = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
-        return {**super(MultiLabelScores, task.scores).evaluate(outputs, labels), "thresholds": threshold,
+        return {**super(MultiLabelMetrics, task.scores).evaluate(outputs, labels), "thresholds": threshold,
                 "remarks": remark}
 
     def best_threshold(self, outputs, labels):
@@ -138,7 +138,7 @@ class MultiLabelScores(ClassScores):
         return max(thresholds, key=lambda threshold: metric(targets, outputs >= threshold))
 
 
-class MultiLabelFiles(Files):
+class MultiLabelFiles(PredictionFiles):
     """The labels of each text as one string."""
 
     def named(self, decisions):
@@ -165,10 +165,10 @@ class MultiLabel(Classification):
     """
     kind: ClassVar[str] = "multilabel"
     Loading: ClassVar[type] = MultiLabelLoading
-    Reading: ClassVar[type] = MultiLabelReading
-    Head: ClassVar[type] = MultiLabelHead
-    Scores: ClassVar[type] = MultiLabelScores
-    Files: ClassVar[type] = MultiLabelFiles
+    inputs_class = MultiLabelInputs
+    head_class = MultiLabelHead
+    metrics_class = MultiLabelMetrics
+    files_class = MultiLabelFiles
     unsaved: ClassVar[frozenset] = Classification.unsaved | {"chosen"}
 
     threshold: float | Literal["best"] = .5

@@ -17,7 +17,7 @@ from _utils.custom.splits import shared_texts, split_rows
 from _utils.custom.task import CustomTask
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Files, Head, Reading, Scores
+from _utils.tasks.parts import Head, Inputs, Metrics, PredictionFiles
 from _utils.tasks.predictor import head_options
 from _utils.tasks.tables import TaskData
 from _utils.tasks.task import kind_of_task
@@ -46,11 +46,11 @@ class QuestionLoading(Loading):
         return TaskData(task, splits, {}, notices, task if is_labelled else None)
 
 
-class QuestionReading(Reading):
+class QuestionInputs(Inputs):
     """A question, its text, and as label the list of the true answers."""
 
     @property
-    def text(self):
+    def text_column(self):
         raise UserError(f"{self.task.name!r} answers questions about texts, which needs files of another format. Set "
                         "its 'test' to a file in the format of SQuAD, and run python finetune.py with "
                         "do_finetune=False.")
@@ -96,7 +96,7 @@ class QuestionTaskHead(Head):
         return hf_tokenizer, {name: getattr(options, name) for name in names} | {"na_threshold": threshold}
 
 
-class QuestionScores(Scores):
+class QuestionMetrics(Metrics):
     """Answers, scored as by the official scripts."""
     functions = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
     default_metrics = ("exact", "f1")
@@ -108,7 +108,7 @@ class QuestionScores(Scores):
         return outputs
 
     def evaluate(self, outputs, labels):
-        """As `Scores.evaluate`; the baseline declares all questions unanswerable."""
+        """As `Metrics.evaluate`; the baseline declares all questions unanswerable."""
         options, metrics = self.task.questions, self.task.metrics
         scores, text = score_answers(outputs, labels, options), None
         baseline = score_answers([Answers({"": 1.}, np.inf)] * len(labels), labels, options)
@@ -119,7 +119,7 @@ class QuestionScores(Scores):
                 "baselines": {metric: baseline[metric] for metric in metrics}, "notices": text}
 
 
-class QuestionFiles(Files):
+class QuestionFiles(PredictionFiles):
     """The answer to each question, by its id."""
 
     def write(self, path, rows, decisions):
@@ -127,7 +127,7 @@ class QuestionFiles(Files):
 
         An answer is "" where the null odds exceed the threshold.
 
-        rows, decisions: as for `Files.write`; the latter are Answers.
+        rows, decisions: as for `PredictionFiles.write`; the latter are Answers.
         """
         texts = ["" if one.null_odds > self.task.questions.threshold else one.text for one in decisions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*decisions)):
@@ -140,10 +140,10 @@ class Questions(CustomTask):
     """Questions about texts, whose answers are parts of them. questions: their QuestionOptions."""
     kind: ClassVar[str] = "questions"
     Loading: ClassVar[type] = QuestionLoading
-    Reading: ClassVar[type] = QuestionReading
-    Head: ClassVar[type] = QuestionTaskHead
-    Scores: ClassVar[type] = QuestionScores
-    Files: ClassVar[type] = QuestionFiles
+    inputs_class = QuestionInputs
+    head_class = QuestionTaskHead
+    metrics_class = QuestionMetrics
+    files_class = QuestionFiles
     suffix: ClassVar[str] = ".json"
 
     questions: QuestionOptions = field(kw_only=True)

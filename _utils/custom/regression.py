@@ -10,7 +10,7 @@ from _utils.custom.loading import Loading
 from _utils.custom.splits import MIN_ROWS
 from _utils.custom.task import CustomTask
 from _utils.errors import UserError
-from _utils.tasks.regression import Regression, ScoreFiles, ScoreScores
+from _utils.tasks.regression import Regression, RegressionFiles, RegressionMetrics
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import kind_of_task
 
@@ -46,14 +46,14 @@ def _r2(targets, scores):
     return r2_score(targets, scores) if len(targets) > 1 else 0.
 
 
-class MoreScores(ScoreScores):
+class CustomRegressionMetrics(RegressionMetrics):
     """As for GLUE, with more metrics."""
-    functions = ScoreScores.functions | {"rmse": root_mean_squared_error, "r2": _r2}
+    functions = RegressionMetrics.functions | {"rmse": root_mean_squared_error, "r2": _r2}
     default_metrics = tuple(functions)
     errors = frozenset({"rmse"})
 
 
-class NumberFiles(ScoreFiles):
+class CustomRegressionFiles(RegressionFiles):
     """Numbers with six digits."""
 
     def written(self, decisions):
@@ -64,7 +64,7 @@ class NumberFiles(ScoreFiles):
 class CustomRegression(CustomTask, Regression):
     """A task whose labels are numbers. scale: (mean, standard deviation) of the training labels."""
     Loading: ClassVar[type] = ScaledLoading
-    Scores: ClassVar[type] = MoreScores
-    Files: ClassVar[type] = NumberFiles
+    metrics_class = CustomRegressionMetrics
+    files_class = CustomRegressionFiles
 
     score_range: tuple[float, float] = (-3.4e38, 3.4e38)  # of 32-bit floats

@@ -9,10 +9,10 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapte
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.custom.tag_schemes import entities
-from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagLoading, TagReading
+from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagInputs, TagLoading
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Reading, with_texts
+from _utils.tasks.parts import Inputs, with_texts
 from _utils.tasks.tables import text_of_predictions
 from _utils.tasks.task import kind_of_task
 
@@ -142,10 +142,10 @@ class SpanLoading(TagLoading):
         return {}
 
 
-class SpanReading(TagReading):
+class SpanInputs(TagInputs):
     """The text of a row is a string."""
     words_of = staticmethod(_words_of)
-    text = Reading.text
+    text_column = Inputs.text_column
 
 
 class SpanHead(TagHead):
@@ -157,7 +157,7 @@ class SpanFiles(TagFiles):
     """The spans of each text, [start, end, label]."""
 
     def write(self, path, rows, decisions):
-        """Write a line with the spans of each text as JSON; arguments as for `Files.write`."""
+        """Write a line with the spans of each text as JSON; arguments as for `PredictionFiles.write`."""
         spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
         lines = [json.dumps(of_text, ensure_ascii=False) for of_text in spans]
         write_text_atomically(path, text_of_predictions(lines))
@@ -176,7 +176,7 @@ class Spans(Tagging):
     """A task on character spans: tagging with other labels in files."""
     kind: ClassVar[str] = "spans"
     Loading: ClassVar[type] = SpanLoading
-    Reading: ClassVar[type] = SpanReading
-    Head: ClassVar[type] = SpanHead
-    Files: ClassVar[type] = SpanFiles
+    inputs_class = SpanInputs
+    head_class = SpanHead
+    files_class = SpanFiles
     suffix: ClassVar[str] = ".tsv"

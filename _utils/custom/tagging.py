@@ -15,11 +15,11 @@ from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.loading import Loading
 from _utils.custom.table_files import by_sentence
 from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
-from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.parts import Column, PredictionFiles, Predictions
 from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
@@ -86,40 +86,40 @@ class TagLoading(Loading):
     def applicable_metrics(self, labels):
         """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
         has_entities = all(map(BIO.fullmatch, labels)) and set(labels) - {"O"}
-        return [name for name in self.kind.Scores.functions if name != "entity_f1" or has_entities]
+        return [name for name in self.kind.metrics_class.functions if name != "entity_f1" or has_entities]
 
     def default_metrics(self, applicable):
-        return super().default_metrics(applicable) if "entity_f1" in applicable else ClassScores.default_metrics
+        return super().default_metrics(applicable) if "entity_f1" in applicable else ClassMetrics.default_metrics
 
     def test_task(self, task, labels):
         """As `Loading.test_task`, with the tags that only this file has, which the Task itself lacks: it may change."""
         if labels.empty:
             raise UserError(f"The test file of the task {self.name!r} has labels, but its texts have no words. Correct "
                             "it, or leave 'test' out.")
-        unknown = [tag for tag in labels.unique() if tag not in task.reading.label_ids]
+        unknown = [tag for tag in labels.unique() if tag not in task.inputs.label_ids]
         if unknown:
             self.notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
                                 "which are never predicted")
         return replace(task, labels=(*task.labels, *unknown))
 
 
-class TagReading(ClassReading):
+class TagInputs(ClassInputs):
     """Text and label of a row are lists with an item for each word."""
     unlabelled = []
     words_of = staticmethod(items)  # the words of a text of a Dataset
 
     @property
-    def text(self):
+    def text_column(self):
         """Column of a list of words."""
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
 
     @property
-    def label(self):
+    def label_column(self):
         """Column of a list of the ids of tags."""
         return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
                       f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
-    def texts(self, rows):
+    def texts_in(self, rows):
         return [" ".join(words) for words in self.sentences(rows)]
 
     def sentences(self, rows):
@@ -159,10 +159,10 @@ class TagHead(ClassHead):
         return exported_tokenizer_of_words(hf_tokenizer, settings.max_length, self.word_splitter), {}
 
 
-class TagScores(ClassScores):
+class TagMetrics(ClassMetrics):
     """Tags of all words, and whole entities."""
-    functions = {"entity_f1": None, "accuracy": ClassScores.functions["accuracy"],
-                 "macro_f1": ClassScores.functions["macro_f1"]}
+    functions = {"entity_f1": None, "accuracy": ClassMetrics.functions["accuracy"],
+                 "macro_f1": ClassMetrics.functions["macro_f1"]}
     default_metrics = ("entity_f1", "accuracy")
 
     def targets(self, labels):
@@ -176,7 +176,7 @@ class TagScores(ClassScores):
         return entity_f1_score(*self._tags(labels, targets, decisions), zero_division=0)
 
     def classes(self, outputs, labels):
-        """As `ClassScores.classes`; of tags that mark entities, {type: ...} of whole entities."""
+        """As `ClassMetrics.classes`; of tags that mark entities, {type: ...} of whole entities."""
         if "entity_f1" not in self.task.metrics:
             return super().classes(outputs, labels)
         from seqeval.metrics import classification_report
@@ -187,7 +187,7 @@ class TagScores(ClassScores):
     def confusion(self, outputs, labels):
         return []
 
-    def notice(self, outputs, labels):
+    def warning(self, outputs, labels):
         ids = np.unique(self.decide(outputs))
         return f"it predicts {self.task.labels[ids[0]]!r} for all rows" if len(ids) == 1 else None
 
@@ -197,16 +197,16 @@ class TagScores(ClassScores):
         return [[[names[i] for i in sentence] for sentence in np.split(words, ends)] for words in ids]
 
 
-class TagFiles(Files):
+class TagFiles(PredictionFiles):
     """The tag of each word."""
 
     def by_sentence(self, tags, rows):
         """The tags of all words as a list for each sentence of a Dataset."""
         tags = iter(tags)
-        return [list(itertools.islice(tags, len(words))) for words in self.task.reading.sentences(rows)]
+        return [list(itertools.islice(tags, len(words))) for words in self.task.inputs.sentences(rows)]
 
     def write(self, path, rows, decisions):
-        """Write the tag of each word; arguments as for `Files.write`."""
+        """Write the tag of each word; arguments as for `PredictionFiles.write`."""
         write_words(path, rows["text"][:], self.by_sentence(self.written(decisions), rows))
 
     def predictions(self, outputs, rows):
@@ -217,7 +217,7 @@ class TagFiles(Files):
         """(None, for each sentence a line for each word: the word, its label and the label's probability)."""
         probabilities, lines = iter(predictions.probabilities.max(-1)), []
         for [text], tags in zip(texts.to_numpy(), predictions.labels):
-            words = zip(self.task.reading.words_of(text), tags)
+            words = zip(self.task.inputs.words_of(text), tags)
             lines.append("".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in words))
         return None, lines
 
@@ -227,10 +227,10 @@ class Tagging(Classification):
     """A task that labels words (finetune/tagging, F51)."""
     kind: ClassVar[str] = "tagging"
     Loading: ClassVar[type] = TagLoading
-    Reading: ClassVar[type] = TagReading
-    Head: ClassVar[type] = TagHead
-    Scores: ClassVar[type] = TagScores
-    Files: ClassVar[type] = TagFiles
+    inputs_class = TagInputs
+    head_class = TagHead
+    metrics_class = TagMetrics
+    files_class = TagFiles
     suffix: ClassVar[str] = ".conll"
 
 

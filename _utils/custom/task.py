@@ -12,7 +12,7 @@ from _utils.custom.cells import are_whole
 from _utils.custom.loading import Loading
 from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Reading, Scores
+from _utils.tasks.parts import Head, Inputs, Metrics
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
@@ -53,7 +53,7 @@ class ClassLoading(Loading):
         return partial(word_scores, task, splits)
 
 
-class ClassReading(Reading):
+class ClassInputs(Inputs):
     """Texts and classes, whose numbers may be written with a fraction, as by pandas."""
 
     @property
@@ -82,9 +82,9 @@ def macro_f1(targets, decisions):
     return scikit.f1_score(targets, decisions, labels=labels, average="macro", zero_division=0) if len(labels) else 0.
 
 
-class ClassScores(Scores):
+class ClassMetrics(Metrics):
     """As for GLUE, with more metrics, the scores of each class, and the confusion matrix."""
-    functions = Scores.functions | {"macro_f1": macro_f1}
+    functions = Metrics.functions | {"macro_f1": macro_f1}
     default_metrics = ("accuracy", "macro_f1")
 
     def metric(self, name, targets, decisions, labels):
@@ -104,7 +104,7 @@ class ClassScores(Scores):
         return scikit.confusion_matrix(*ids, labels=range(len(self.task.labels))).tolist()
 
     def evaluate(self, outputs, labels):
-        """As `Scores.evaluate`, with "classes" and "confusion" as from the methods."""
+        """As `Metrics.evaluate`, with "classes" and "confusion" as from the methods."""
         outputs = np.asarray(outputs)
         return super().evaluate(outputs, labels) | {
             "classes": self.classes(outputs, labels), "confusion": self.confusion(outputs, labels)}
@@ -118,9 +118,9 @@ class Classification(CustomTask):
     second one.
     """
     Loading: ClassVar[type] = ClassLoading
-    Reading: ClassVar[type] = ClassReading
-    Head: ClassVar[type] = ClassHead
-    Scores: ClassVar[type] = ClassScores
+    inputs_class = ClassInputs
+    head_class = ClassHead
+    metrics_class = ClassMetrics
 
     class_weights: tuple[float, ...] = ()
     positive: str | None = None

@@ -157,17 +157,17 @@ class FinetunedModel:
         """Predictions for the rows of a Table. columns: of the texts."""
         check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
         rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
-        return self.task.files.predictions(self.outputs(rows).numpy(), rows)
+        return self.task.prediction_files.predictions(self.outputs(rows).numpy(), rows)
 
     def outputs(self, rows):
         """`Head.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N
         counts words. UserError if they are not finite.
         """
-        reading = self.task.reading
-        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.encode)
+        inputs = self.task.inputs
+        encoded = inputs.encode(rows, self.hf_tokenizer, self.settings, self.encode)
         advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
                   "window_stride.")
-        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, reading.texts(rows), advice):
+        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, inputs.texts_in(rows), advice):
             print(f"{self.task.title}: {notice}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
         logits = predict_logits(to_device(self.network, self.device), dl, self.precision)

@@ -126,9 +126,9 @@ def encode_task(task, splits, settings, hf_tokenizer, encode):
     """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; its rows limit the training
     set.   encode: that of Finetune_GLUE.ipynb.
     """
-    reading, rows = task.reading, training_rows(splits["train"], settings.rows)
-    train = reading.encode(rows, hf_tokenizer, settings, encode, training=True)
-    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, encode) for split in task.devs}
+    inputs, rows = task.inputs, training_rows(splits["train"], settings.rows)
+    train = inputs.encode(rows, hf_tokenizer, settings, encode, training=True)
+    devs = {split: inputs.encode(splits[split], hf_tokenizer, settings, encode) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 

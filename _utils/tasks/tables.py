@@ -139,8 +139,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file", 
     Raises UserError if more than 1% of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
-    reading = task.reading
-    contents = dict.fromkeys(task.texts, reading.text) | {"label": reading.label} | more
+    contents = dict.fromkeys(task.texts, task.inputs.text_column) | {"label": task.inputs.label_column} | more
     for name, column in columns.items():
         content, cells = contents[name], table.rows[column]
         values = content.parse(cells).astype(object)
@@ -150,7 +149,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file", 
         for place, cell in cells[values.isna()].items():
             problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {content.accepted}")
     if "label" not in rows:
-        rows["label"] = [reading.unlabelled] * len(rows)
+        rows["label"] = [task.inputs.unlabelled] * len(rows)
     bad = [place for place in rows.index if place in problems]
     if bad:
         found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))})"

@@ -38,7 +38,7 @@ from _utils.runs import RunLog, locked
 from _utils.runs.definitions import definitions_of
 from _utils.tasks.glue import load_task
 from _utils.tasks.names import SOURCES
-from _utils.tasks.rows import EncodedTask, encode_task, text_notices
+from _utils.tasks.rows import EncodedTask, encode_task, text_messages
 from _utils.tasks.settings import Settings
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, make_zip, rows_of
 from _utils.tasks.synthetic import write_synthetic_glue
@@ -201,7 +201,7 @@ class Group:
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.encode)}
             texts = task.inputs.texts_in(splits["train"])
             advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
-            for notice in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
+            for notice in text_messages(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
                 self.processes.report(f"{task.title}: {notice}")
         return self.data[name]
 

@@ -18,7 +18,7 @@ from _utils.networks import config_of, load_weights, make_dropout_cheap, set_att
 from _utils.networks.pretrained import with_prefix
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
-from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
+from _utils.tasks.rows import IGNORED, inference_dataloader, text_messages
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
@@ -167,8 +167,9 @@ class FinetunedModel:
         encoded = inputs.encode(rows, self.hf_tokenizer, self.settings, self.encode)
         advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
                   "window_stride.")
-        for notice in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, inputs.texts_in(rows), advice):
-            print(f"{self.task.title}: {notice}", file=sys.stderr)
+        texts = inputs.texts_in(rows)
+        for message in text_messages(encoded, self.settings.max_length, self.hf_tokenizer, texts, advice):
+            print(f"{self.task.title}: {message}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
         logits = predict_logits(to_device(self.network, self.device), dl, self.precision)
         if not logits.isfinite().all():

@@ -239,7 +239,7 @@ def add_run(run):
 
 
 def with_baseline(evaluations, data, settings):
-    """{split: `Metrics.evaluate`} with {metric: value} of the other baseline of a TaskData as "words", if it has one."""
+    """{split: `Metrics.evaluate`} with {metric: value} of the other baseline of a TaskData, if any, as "words"."""
     scores = data.baseline(settings, [*evaluations]) if data.baseline else {}
     return {split: evaluation | ({"words": scores[split]} if split in scores else {})
             for split, evaluation in evaluations.items()}

@@ -132,8 +132,8 @@ def encode_task(task, splits, settings, hf_tokenizer, encode):
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
-def text_notices(rows, max_length, hf_tokenizer, texts, advice):
-    """Yield notices about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
+def text_messages(rows, max_length, hf_tokenizer, texts, advice):
+    """Yield messages about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
     are not in the vocabulary, or special tokens, which are plain text.
 
     advice: about texts that lose their ends.

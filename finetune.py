@@ -321,7 +321,7 @@ def get_glue_learner(
 def finetune_run(planned, pretrained, device, num_workers=0):
     """Finetune a PlannedRun of a group on a Pretrained.
 
-    Returns (learner, {split: `Scores.evaluate`} of the dev sets).
+    Returns (learner, {split: `Metrics.evaluate`} of the dev sets).
     """
     task, data, settings = planned.task, planned.data, planned.settings
     set_seed(planned.seed)

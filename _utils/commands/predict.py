@@ -13,7 +13,7 @@ def predict(checkpoint, file):
     """Print the predictions of a finetuned model for a file. Arguments and output as in `_utils/__main__.py`."""
     model = importlib.import_module("finetune").load(checkpoint)  # the networks are defined there
     task = model.task
-    content = task.reading.text  # UserError if the task reads other files
+    content = task.inputs.text_column  # UserError if the task reads other files
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
@@ -23,7 +23,7 @@ def predict(checkpoint, file):
                         "delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
-    header, lines = task.files.lines(texts, predictions)
+    header, lines = task.prediction_files.lines(texts, predictions)
     if header:
         print(header)
     lines = iter(lines)

@@ -10,9 +10,17 @@ from torch import nn
 from transformers import AutoModelForMultipleChoice
 
 from _utils.custom.cells import without_fraction
-from _utils.custom.task import ClassLoading, ClassReading, CustomTask
+from _utils.custom.task import ClassInputs, CustomTask
+from _utils.custom.task_tables import (
+    choose_columns,
+    common_fields,
+    find_labels,
+    labels_by_split,
+    task_data,
+    to_datasets,
+)
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Scores
+from _utils.tasks.parts import Head, Metrics
 from _utils.tasks.predictor import copy_output_layer
 from _utils.tasks.rows import EncodedRows
 from _utils.tasks.settings import Settings
@@ -22,46 +30,7 @@ from _utils.tasks.task import Task, kind_of_task
 _PAIR = Task("pair", "pair", ("text", "choice"))
 
 
-class ChoiceLoading(ClassLoading):
-    """One or two columns of texts, the columns of the choices, and the position of the right one."""
-
-    def columns(self, tables):
-        """As `Loading.columns`, with those of the choices after those of the texts."""
-        choices = self.definition["choices"] or ()
-        if len(choices) < 2:
-            raise UserError(f"The task {self.name!r} needs 'choices': the list of the columns of the choices, at least "
-                            "two.")
-        texts, label = super().columns(tables)
-        return [*texts, *choices], label
-
-    def fields(self, labels):
-        """The labels are the positions of the choices from 0 or 1, or letters.
-
-        UserError if 'first_choice' is missing and no label is 0: then the positions may be from 1.
-        """
-        n, first = len(self.definition["choices"]), self.definition["first_choice"]
-        spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
-        found = {*labels["train"].map(without_fraction)}
-        if first is None and "0" not in found:
-            raise UserError(f"{self.definition['train']}: no label is 0, the position of the first of {n} choices, but "
-                            f"{shortened(sorted(found))}. Set 'first_choice' of the task {self.name!r} to the label of "
-                            "the first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
-        return {"labels": tuple(map(str, spellings[first or 0][:n]))}
-
-    def text_names(self, columns):
-        return tuple(f"text{i}" for i in range(1, len(columns) + 1))
-
-    def baseline(self, task, splits):
-        return None
-
-    def describe(self, task):
-        return f"{len(task.labels)} choices, labelled {shortened(task.labels)}; metrics {', '.join(task.metrics)}"
-
-    def label_notices(self, task, labelled):
-        return []
-
-
-class ChoiceReading(ClassReading):
+class ChoiceInputs(ClassInputs):
     """One or two texts, and the choices."""
 
     def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
@@ -106,9 +75,9 @@ class ChoiceHead(Head):
         copy_output_layer(weights["weight"], weights["bias"], head, norm)
 
 
-class ChoiceScores(Scores):
+class ChoiceMetrics(Metrics):
     """Positions, which are not classes."""
-    functions = {"accuracy": Scores.functions["accuracy"]}
+    functions = {"accuracy": Metrics.functions["accuracy"]}
 
 
 @kind_of_task
@@ -118,10 +87,32 @@ class Choices(CustomTask):
     labels: the positions of the choices, as the files spell them.
     """
     kind: ClassVar[str] = "choices"
-    Loading: ClassVar[type] = ChoiceLoading
-    Reading: ClassVar[type] = ChoiceReading
-    Head: ClassVar[type] = ChoiceHead
-    Scores: ClassVar[type] = ChoiceScores
+    inputs_class = ChoiceInputs
+    head_class = ChoiceHead
+    metrics_class = ChoiceMetrics
+
+    @classmethod
+    def load(cls, definition, tables):
+        """As `CustomTask.load`. Labels are the positions of the choices from 0 or 1, or letters.
+
+        UserError if 'first_choice' is missing and no label is 0: then the positions may be from 1.
+        """
+        choices, first, name = definition["choices"] or (), definition["first_choice"], definition["name"]
+        if len(choices) < 2:
+            raise UserError(f"The task {name!r} needs 'choices': the list of the columns of the choices, at least two.")
+        texts, labels = choose_columns(tables, definition)
+        tables = find_labels(tables, definition, [*texts, *choices], labels)
+        n, found = len(choices), {*labels_by_split(tables.labelled, *labels)["train"].map(without_fraction)}
+        if first is None and "0" not in found:
+            raise UserError(f"{definition['train']}: no label is 0, the position of the first of {n} choices, but "
+                            f"{shortened(sorted(found))}. Set 'first_choice' of the task {name!r} to the label of the "
+                            "first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
+        spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
+        names = tuple(map(str, spellings[first or 0][:n]))
+        task = cls(**common_fields(cls, definition, tables.texts, names), labels=names,
+                   file_columns=(*tables.texts, *labels))
+        splits, labelled = to_datasets(tables, definition, task, classes_of=lambda labels: labels)
+        return task_data(task, splits, labelled, tables.messages, f"{n} choices, labelled {shortened(names)}")
 
 
 class ChoiceRows(EncodedRows):

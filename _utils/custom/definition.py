@@ -168,6 +168,13 @@ def complete_custom_task(definition):
     return dict(task)
 
 
+def keys_without_effect(definition):
+    """[A message with the keys of a definition that do not apply to its kind], or []."""
+    of_kinds = {key for keys in KEYS_OF_KINDS.values() for key in keys} - {*KEYS_OF_KINDS[definition["kind"]]}
+    unused = sorted(key for key in of_kinds if definition[key] is not None)
+    return [f"no effect with kind={definition['kind']!r}: {', '.join(unused)}"] if unused else []
+
+
 def is_conll(path):
     """Whether a file has CoNLL columns, by its name."""
     return FORMATS.get(Path(path).suffix.lower()) == "CoNLL"

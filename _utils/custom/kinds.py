@@ -6,9 +6,8 @@ from pydantic import TypeAdapter
 
 from _utils.custom.cells import is_nested, labels_in, numbers_in, refuse
 from _utils.custom.choices import Choices
-from _utils.custom.definition import KEYS_OF_KINDS, SEPARATOR, files_of, is_conll
+from _utils.custom.definition import SEPARATOR, files_of, is_conll
 from _utils.custom.hub_tables import with_hub_splits
-from _utils.custom.loading import check_lists, check_separator
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
 from _utils.custom.regression import CustomRegression
@@ -16,6 +15,7 @@ from _utils.custom.spans import Spans
 from _utils.custom.tag_schemes import BIO
 from _utils.custom.tagging import Tagging
 from _utils.custom.task import Classification
+from _utils.custom.task_tables import check_lists, check_separator, choose_columns
 from _utils.errors import UserError
 from _utils.tasks.tables import as_label
 
@@ -36,18 +36,14 @@ def task_of_data(data):
 def load_custom_task(definition):
     """TaskData of a custom task.
 
-    definition: from `complete_custom_task`. Raises UserError for missing files and as `Loading.load`.
+    definition: from `complete_custom_task`. Raises UserError for missing files and, with file, line and column where
+    possible, for their content.
     """
     definition = with_hub_splits(definition)
-    files, kind = files_of(definition), KINDS.get(definition["kind"])
-    read_file = (kind or Classification).Loading.read_file
-    tables = {split: read_file(path) for split, path in files.items()}
-    kind = kind or KINDS[kind_of(tables["train"], definition)]
-    of_kinds = sorted({key for keys in KEYS_OF_KINDS.values() for key in keys} - {*KEYS_OF_KINDS[kind.kind]})
-    loading = kind.Loading(kind, definition)
-    if unused := [key for key in of_kinds if definition[key] is not None]:
-        loading.notices.append(f"no effect with kind={kind.kind!r}: {', '.join(unused)}")
-    return loading.load(tables)
+    read_file = KINDS[definition["kind"] or "classification"].read_file
+    tables = {split: read_file(path) for split, path in files_of(definition).items()}
+    kind = definition["kind"] or kind_of(tables["train"], definition)
+    return KINDS[kind].load({**definition, "kind": kind}, tables)
 
 
 def kind_of(table, definition):
@@ -59,9 +55,9 @@ def kind_of(table, definition):
     """
     if is_conll(definition["train"]) or definition["sentence"]:
         return "tagging"
-    texts, columns = Classification.Loading(Classification, definition).columns({"train": table})
+    texts, columns = choose_columns({"train": table}, definition)
     if len(columns) > 1:
-        return "classification"  # which Loading.load refuses
+        return "classification"  # which refuses several columns
     if len(table.rows) == 1:
         raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
                         "for each column, write an object for each row instead: in pandas, "

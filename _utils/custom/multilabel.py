@@ -12,10 +12,10 @@ from torch import nn
 
 from _utils.custom.cells import ids_of_lists, refuse
 from _utils.custom.definition import SEPARATOR
-from _utils.custom.loading import Loading, check_separator, labels_by_split
-from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
+from _utils.custom.task_tables import check_separator, choose_columns, find_labels, labels_by_split
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.parts import Column, PredictionFiles, Predictions
 from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
@@ -23,48 +23,12 @@ _MARKS = {"1": True, "true": True, "0": False, "false": False}  # whether a labe
 _LISTS = "(labels)"  # column for the list of the labels of a row
 
 
-class MultiLabelLoading(Loading):
-    """The labels of each row: a list, a string with separators, or columns of 1 and 0."""
-    has_label_columns = True
-    empty_is_label = True
-    label_key = frozenset
-
-    def labels(self, tables, texts, columns):
-        """As `Loading.labels`; the labels of each row become a list, in one more column."""
-        if len(columns) == 1:
-            check_separator(tables["train"], columns[0], self.definition)
-        separator = self.definition["separator"] or SEPARATOR
-        tables |= {split: _with_lists(table, columns, separator) for split, table in tables.items()}
-        return _LISTS, labels_by_split(tables, _LISTS)
-
-    def fields(self, labels):
-        threshold = self.definition["threshold"]
-        fields = self.class_fields(labels["train"])
-        return fields | ({"threshold": threshold} if threshold else {})
-
-    def balanced_weights(self, task, labels):
-        """The weight of the rows with each label: as much as those without it. Each label counts as having a row, and
-        as missing in one.
-        """
-        n = task.scores.targets(labels).sum(0)
-        return tuple(((len(labels) - n).clip(1) / n.clip(1)).tolist())
-
-    def strata(self, labels):
-        """The rarest label of each row."""
-        labels = pd.Series(labels)
-        counts = labels.explode().value_counts()
-        return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
-
-    def describe(self, task):
-        return f"{super().describe(task)}; threshold {task.threshold}"
-
-
-class MultiLabelReading(ClassReading):
+class MultiLabelInputs(ClassInputs):
     """Texts and lists of labels."""
     unlabelled = []
 
     @property
-    def label(self):
+    def label_column(self):
         """Column of the labels: a list of the ids of their classes."""
         return Column(lambda cells: ids_of_lists(cells, self.label_ids),
                       f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
@@ -87,10 +51,10 @@ class MultiLabelHead(ClassHead):
         return hf_tokenizer, values | {"threshold": self.task.scores.threshold}
 
 
-class MultiLabelScores(ClassScores):
+class MultiLabelMetrics(ClassMetrics):
     """A label applies if its probability is at least the threshold."""
     functions = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
-                 "macro_f1": ClassScores.functions["macro_f1"]}
+                 "macro_f1": ClassMetrics.functions["macro_f1"]}
     default_metrics = ("micro_f1", "macro_f1")
 
     @property
@@ -119,7 +83,7 @@ class MultiLabelScores(ClassScores):
         return []
 
     def evaluate(self, outputs, labels):
-        """As `ClassScores.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
+        """As `ClassMetrics.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
         it.
         """
         task, outputs = self.task, np.asarray(outputs)
@@ -128,7 +92,7 @@ class MultiLabelScores(ClassScores):
             task = replace(task, chosen=self.best_threshold(outputs, labels))
         threshold = task.scores.threshold
         remark = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
-        return {**super(MultiLabelScores, task.scores).evaluate(outputs, labels), "thresholds": threshold,
+        return {**super(MultiLabelMetrics, task.scores).evaluate(outputs, labels), "thresholds": threshold,
                 "remarks": remark}
 
     def best_threshold(self, outputs, labels):
@@ -138,7 +102,7 @@ class MultiLabelScores(ClassScores):
         return max(thresholds, key=lambda threshold: metric(targets, outputs >= threshold))
 
 
-class MultiLabelFiles(Files):
+class MultiLabelFiles(PredictionFiles):
     """The labels of each text as one string."""
 
     def named(self, decisions):
@@ -164,15 +128,36 @@ class MultiLabel(Classification):
     on its dev set.   chosen: that of a run.
     """
     kind: ClassVar[str] = "multilabel"
-    Loading: ClassVar[type] = MultiLabelLoading
-    Reading: ClassVar[type] = MultiLabelReading
-    Head: ClassVar[type] = MultiLabelHead
-    Scores: ClassVar[type] = MultiLabelScores
-    Files: ClassVar[type] = MultiLabelFiles
+    inputs_class = MultiLabelInputs
+    head_class = MultiLabelHead
+    metrics_class = MultiLabelMetrics
+    files_class = MultiLabelFiles
     unsaved: ClassVar[frozenset] = Classification.unsaved | {"chosen"}
 
     threshold: float | Literal["best"] = .5
     chosen: float | None = None
+
+    @classmethod
+    def load(cls, definition, tables):
+        """As `CustomTask.load`. The labels of a row are a list, a string with separators, or columns of 1 and 0."""
+        texts, columns = choose_columns(tables, definition)
+        found = find_labels(tables, definition, texts, columns, empty_is_label=True)
+        if len(columns) == 1:
+            check_separator(tables["train"], columns[0], definition)
+        separator = definition["separator"] or SEPARATOR
+        labelled = {split: _with_lists(table, columns, separator) for split, table in found.labelled.items()}
+        found = found._replace(labelled=labelled, labels=[_LISTS])
+        threshold = {"threshold": definition["threshold"]} if definition["threshold"] else {}
+        task = class_task(cls, definition, found, labels_by_split(labelled, _LISTS)["train"], **threshold)
+        return class_data(task, definition, found, _rarest, frozenset, details=f"; threshold {task.threshold}")
+
+    def balanced_weights(self, labels):
+        """The weight of the rows with each label, which is that of all rows without it.
+
+        Each label counts as having a row, and as missing in one.
+        """
+        n = self.scores.targets(labels).sum(0)
+        return tuple(((len(labels) - n).clip(1) / n.clip(1)).tolist())
 
     def of_runs(self, records):
         if self.threshold != "best" or not records:
@@ -181,6 +166,13 @@ class MultiLabel(Classification):
         if None in thresholds:
             raise ValueError("a run without a threshold")
         return replace(self, chosen=float(np.mean(thresholds)))
+
+
+def _rarest(labels):
+    """The rarest label of each row."""
+    labels = pd.Series(labels)
+    counts = labels.explode().value_counts()
+    return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
 
 
 def joined(labels, names):

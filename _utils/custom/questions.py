@@ -8,49 +8,25 @@ import torch
 from transformers import AutoModelForQuestionAnswering
 
 from _utils.custom.answers import Answers, ensemble, find_answers, score_answers
-from _utils.custom.definition import QuestionOptions
-from _utils.custom.loading import Loading
+from _utils.custom.definition import QuestionOptions, keys_without_effect
 from _utils.custom.question_files import check_evaluated, read_questions, without_unusable
 from _utils.custom.question_head import QuestionLoss, QuestionPredictor
 from _utils.custom.question_rows import QuestionRows
-from _utils.custom.splits import shared_texts, split_rows
+from _utils.custom.splits import split_rows
 from _utils.custom.task import CustomTask
+from _utils.custom.task_tables import common_fields, task_data
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Files, Head, Reading, Scores
+from _utils.tasks.parts import Head, Inputs, Metrics, PredictionFiles
 from _utils.tasks.predictor import head_options
-from _utils.tasks.tables import TaskData
 from _utils.tasks.task import kind_of_task
 
 
-class QuestionLoading(Loading):
-    """Files in the format of SQuAD or MRQA, or tables with a row for each question."""
-    read_file = staticmethod(read_questions)
-
-    def load(self, tables):
-        """As `Loading.load`; tables: {split: Dataset of `read_questions`}. Questions whose answer is not found are not
-        used for training (F54).
-        """
-        definition, splits = self.definition, dict(tables)
-        options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]),
-                                     **(definition["questions"] or {})})
-        splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
-        task = self.kind(**self.common_fields(), texts=("question", "context"), questions=options, epochs=2)
-        if "validation" not in splits:
-            splits |= split_rows(splits["train"], self.strata(splits["train"]), definition["dev"])
-        skipped += check_evaluated(splits, options, definition)
-        described = f"questions, has_unanswerable={options.has_unanswerable}; metrics {', '.join(task.metrics)}"
-        is_labelled = "test" in splits and any(splits["test"]["label"])
-        labelled = {split: rows for split, rows in splits.items() if split != "test" or is_labelled}
-        notices = [described, *self.notices, *skipped, *shared_texts(labelled, task)]
-        return TaskData(task, splits, {}, notices, task if is_labelled else None)
-
-
-class QuestionReading(Reading):
+class QuestionInputs(Inputs):
     """A question, its text, and as label the list of the true answers."""
 
     @property
-    def text(self):
+    def text_column(self):
         raise UserError(f"{self.task.name!r} answers questions about texts, which needs files of another format. Set "
                         "its 'test' to a file in the format of SQuAD, and run python finetune.py with "
                         "do_finetune=False.")
@@ -96,7 +72,7 @@ class QuestionTaskHead(Head):
         return hf_tokenizer, {name: getattr(options, name) for name in names} | {"na_threshold": threshold}
 
 
-class QuestionScores(Scores):
+class QuestionMetrics(Metrics):
     """Answers, scored as by the official scripts."""
     functions = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
     default_metrics = ("exact", "f1")
@@ -108,7 +84,7 @@ class QuestionScores(Scores):
         return outputs
 
     def evaluate(self, outputs, labels):
-        """As `Scores.evaluate`; the baseline declares all questions unanswerable."""
+        """As `Metrics.evaluate`; the baseline declares all questions unanswerable."""
         options, metrics = self.task.questions, self.task.metrics
         scores, text = score_answers(outputs, labels, options), None
         baseline = score_answers([Answers({"": 1.}, np.inf)] * len(labels), labels, options)
@@ -119,7 +95,7 @@ class QuestionScores(Scores):
                 "baselines": {metric: baseline[metric] for metric in metrics}, "notices": text}
 
 
-class QuestionFiles(Files):
+class QuestionFiles(PredictionFiles):
     """The answer to each question, by its id."""
 
     def write(self, path, rows, decisions):
@@ -127,7 +103,7 @@ class QuestionFiles(Files):
 
         An answer is "" where the null odds exceed the threshold.
 
-        rows, decisions: as for `Files.write`; the latter are Answers.
+        rows, decisions: as for `PredictionFiles.write`; the latter are Answers.
         """
         texts = ["" if one.null_odds > self.task.questions.threshold else one.text for one in decisions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*decisions)):
@@ -139,11 +115,30 @@ class QuestionFiles(Files):
 class Questions(CustomTask):
     """Questions about texts, whose answers are parts of them. questions: their QuestionOptions."""
     kind: ClassVar[str] = "questions"
-    Loading: ClassVar[type] = QuestionLoading
-    Reading: ClassVar[type] = QuestionReading
-    Head: ClassVar[type] = QuestionTaskHead
-    Scores: ClassVar[type] = QuestionScores
-    Files: ClassVar[type] = QuestionFiles
+    inputs_class = QuestionInputs
+    head_class = QuestionTaskHead
+    metrics_class = QuestionMetrics
+    files_class = QuestionFiles
     suffix: ClassVar[str] = ".json"
 
+    read_file = staticmethod(read_questions)
+
     questions: QuestionOptions = field(kw_only=True)
+
+    @classmethod
+    def load(cls, definition, tables):
+        """As `CustomTask.load`; tables: {split: Dataset of `read_questions`}.
+
+        Questions whose answer is not found are not used for training (F54).
+        """
+        splits, given = dict(tables), definition["questions"] or {}
+        options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"])} | given)
+        splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
+        fields = common_fields(cls, definition) | {"texts": ("question", "context")}
+        task = cls(**fields, questions=options, epochs=2)
+        if "validation" not in splits:
+            splits |= split_rows(splits["train"], definition["dev"])
+        messages = [*keys_without_effect(definition), *skipped, *check_evaluated(splits, options, definition)]
+        is_labelled = "test" in splits and any(splits["test"]["label"])
+        labelled = {split: rows for split, rows in splits.items() if split != "test" or is_labelled}
+        return task_data(task, splits, labelled, messages, f"has_unanswerable={options.has_unanswerable}")

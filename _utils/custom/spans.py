@@ -9,10 +9,11 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapte
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.custom.tag_schemes import entities
-from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagLoading, TagReading
+from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagInputs, load_tags, text_and_tags
+from _utils.custom.task_tables import find_labels
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Reading, with_texts
+from _utils.tasks.parts import Inputs, with_texts
 from _utils.tasks.tables import text_of_predictions
 from _utils.tasks.task import kind_of_task
 
@@ -64,8 +65,8 @@ def _as_dictionary(item):
 _ITEMS = TypeAdapter(list[Annotated[_Item, BeforeValidator(_as_dictionary)]])
 
 
-def code_units(texts):
-    """A remark about characters that are two code units in UTF-16, if a text has some."""
+def about_code_units(texts):
+    """The end of a message about characters that are two code units in UTF-16, if a text has some."""
     has_some = any(max(text, default="") > "\uffff" for text in texts)
     return "; an emoji is one character here, and two in programs that count in UTF-16" if has_some else ""
 
@@ -82,7 +83,7 @@ def tags_of_spans(text, spans):
     for span in sorted(spans, key=lambda span: span.start - span.end):
         if not 0 <= span.start < span.end <= len(text):
             raise ValueError(f"{[*span]}, which is not a part of the text, which has {len(text)} characters"
-                             f"{code_units([text])}")
+                             f"{about_code_units([text])}")
         covered = [i for i, (_, start, end) in enumerate(words) if start < span.end and span.start < end]
         if {tags[i] for i in covered} == {"O"}:
             tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
@@ -123,29 +124,10 @@ def _words_of(text):
     return [word for word, *_ in words_in(text)]
 
 
-class SpanLoading(TagLoading):
-    """Character spans become tags."""
-    empty_is_label = True
-
-    def labels(self, tables, texts, columns):
-        for split, table in tables.items():
-            tables[split], changed = with_tags(table, *texts, *columns)
-            if changed:
-                remark = code_units(table.rows.loc[changed, texts[0]])
-                self.notices.append(f"warning: {table.source}: {len(changed):,} texts, the first in {changed[0]}, have "
-                                    "spans that begin or end inside a word, which counts as a whole (the end is after "
-                                    "the last character), or that share a word with a longer span and are left out"
-                                    f"{remark}")
-        return super().labels(tables, texts, columns)
-
-    def mismatches(self, table, text, label):
-        return {}
-
-
-class SpanReading(TagReading):
+class SpanInputs(TagInputs):
     """The text of a row is a string."""
     words_of = staticmethod(_words_of)
-    text = Reading.text
+    text_column = Inputs.text_column
 
 
 class SpanHead(TagHead):
@@ -157,7 +139,7 @@ class SpanFiles(TagFiles):
     """The spans of each text, [start, end, label]."""
 
     def write(self, path, rows, decisions):
-        """Write a line with the spans of each text as JSON; arguments as for `Files.write`."""
+        """Write a line with the spans of each text as JSON; arguments as for `PredictionFiles.write`."""
         spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
         lines = [json.dumps(of_text, ensure_ascii=False) for of_text in spans]
         write_text_atomically(path, text_of_predictions(lines))
@@ -175,8 +157,22 @@ class SpanFiles(TagFiles):
 class Spans(Tagging):
     """A task on character spans: tagging with other labels in files."""
     kind: ClassVar[str] = "spans"
-    Loading: ClassVar[type] = SpanLoading
-    Reading: ClassVar[type] = SpanReading
-    Head: ClassVar[type] = SpanHead
-    Files: ClassVar[type] = SpanFiles
+    inputs_class = SpanInputs
+    head_class = SpanHead
+    files_class = SpanFiles
     suffix: ClassVar[str] = ".tsv"
+
+    @classmethod
+    def load(cls, definition, tables):
+        """As `CustomTask.load`. Character spans become tags."""
+        text, label = text_and_tags(tables, definition)
+        tables = find_labels(tables, definition, [text], [label], empty_is_label=True)
+        for split, table in tables.labelled.items():
+            tables.labelled[split], changed = with_tags(table, text, label)
+            if changed:
+                tables.messages.append(
+                    f"warning: {table.source}: {len(changed):,} texts, the first in {changed[0]}, have spans that "
+                    "begin or end inside a word, which counts as a whole (the end is after the last character), or "
+                    "that share a word with a longer span and are left out"
+                    f"{about_code_units(table.rows.loc[changed, text])}")
+        return load_tags(cls, definition, tables, {})

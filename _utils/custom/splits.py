@@ -12,14 +12,14 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 
 
-def split_rows(rows, classes, share):
+def split_rows(rows, share, classes=None):
     """{"train", "validation"}: a share of the rows of each class becomes the dev set, drawn with a fixed seed.
 
-    classes: of the rows of the Dataset. Of a class with several rows, both sets have at least one.
+    classes: of the rows of the Dataset, None: all the same. Of a class with several rows, both sets have at least one.
     If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is
     the one whose dev set is closest to that share of each class.
     """
-    classes = pd.Series(classes)
+    classes = pd.Series([0] * len(rows) if classes is None else classes)
     if "group" in rows.column_names:
         is_dev = _split_groups(classes, rows["group"][:], share)
     else:

@@ -94,7 +94,7 @@ def _read_tsv(path):
     if not quoted:
         return table
     place, cell = quoted[0]
-    return table._replace(notices=(
+    return table._replace(warnings=(
         f"warning: {path}: {len(quoted):,} cells look quoted, such as {cell:.60} in {place}, but quotes are part of "
         "the cells of a .tsv file. If a program such as pandas added them, rename the file to .csv",))
 

@@ -31,7 +31,12 @@ def as_bioes(tag):
     return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
 
 
-def scheme_notices(tags):
+def mark_entities(tags):
+    """Whether all tags mark entities, and some is not O."""
+    return all(map(BIO.fullmatch, tags)) and bool({*tags} - {"O"})
+
+
+def scheme_warnings(tags):
     """[A warning] about tags, a Series of lists, of which a few do not mark entities; or []."""
     names = tags.explode().dropna().unique()
     others = [tag for tag in names if not BIO.fullmatch(tag)]

@@ -1,7 +1,6 @@
 """Sentences with a tag for each word."""
 import itertools
 import re
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -12,114 +11,36 @@ from transformers import AutoModelForTokenClassification
 
 from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in, refuse
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
-from _utils.custom.loading import Loading
 from _utils.custom.table_files import by_sentence
-from _utils.custom.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, scheme_notices
-from _utils.custom.task import ClassHead, Classification, ClassReading, ClassScores
+from _utils.custom.tag_schemes import as_bioes, check_scheme, in_scheme, mark_entities, scheme_warnings
+from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
+from _utils.custom.task_tables import choose_columns, find_labels
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Column, Files, Predictions
+from _utils.tasks.parts import Column, PredictionFiles, Predictions
 from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
 
 
-class TagLoading(Loading):
-    """Lists of words and of their tags, CoNLL columns, or tables with a word in each row."""
-
-    def load(self, tables):
-        if self.definition["sentence"]:
-            tables = {split: by_sentence(table, self.definition) for split, table in tables.items()}
-        return super().load(tables)
-
-    def columns(self, tables):
-        texts, label = super().columns(tables)
-        if len(texts) > 1:
-            raise UserError(f"{self.definition['train']}: tagging labels the words of one column, but 'text' of the "
-                            f"task {self.name!r} has two: {', '.join(texts)}. Set 'text' to one of them, or 'kind' to "
-                            "another kind.")
-        if is_conll(self.definition["train"]):
-            _check_sentences(tables["train"], texts[0], self.definition)
-        return texts, label
-
-    def labels(self, tables, texts, columns):
-        """As `Loading.labels`, with tags in the wanted scheme."""
-        [label], scheme = columns, self.definition["scheme"]
-        self.check_labels(tables["train"], label)
-        tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items()}
-        if scheme:
-            check_scheme(tags["train"], self.definition)
-            _convert(tables, tags, label, partial(in_scheme, scheme=scheme))
-        else:
-            self.notices += scheme_notices(tags["train"])
-        for split, table in tables.items():
-            tables[split] = table._replace(problems=self.mismatches(table, *texts, label) | table.problems)
-        self.check_words(tables["train"], label)
-        return label, {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
-
-    def check_words(self, table, label):
-        """UserError if each text has one word."""
-        n_words = labels_in(table, label).map(items).dropna().map(len)
-        if len(n_words) > 1 and n_words.max() == 1:
-            raise UserError(f"{table.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
-                            f"sentence, set 'sentence' of the task {self.name!r} to the column with the number of the "
-                            f"sentence. {TEXTS_ADVICE}")
-
-    def check_labels(self, table, label):
-        """UserError for labels that are character spans."""
-        labels = labels_in(table, label)
-        refuse(table.source, labels, labels.map(is_nested), "labels are not lists of tags",
-               f"If they are character spans, set 'kind': 'spans' of the task {self.name!r}.")
-
-    def mismatches(self, table, text, label):
-        """{place: message} of rows whose numbers of words and tags differ."""
-        n_words, n_tags = (table.rows[name].map(items).map(len, na_action="ignore") for name in (text, label))
-        differ = (n_words != n_tags) & n_words.notna() & n_tags.notna()
-        return dict.fromkeys(table.rows.index[differ], "the numbers of words and tags differ")
-
-    def fields(self, labels):
-        # A word of the dev set may have a tag that is in no training sentence.
-        known = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return self.class_fields(known)
-
-    def applicable_metrics(self, labels):
-        """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
-        has_entities = all(map(BIO.fullmatch, labels)) and set(labels) - {"O"}
-        return [name for name in self.kind.Scores.functions if name != "entity_f1" or has_entities]
-
-    def default_metrics(self, applicable):
-        return super().default_metrics(applicable) if "entity_f1" in applicable else ClassScores.default_metrics
-
-    def test_task(self, task, labels):
-        """As `Loading.test_task`, with the tags that only this file has, which the Task itself lacks: it may change."""
-        if labels.empty:
-            raise UserError(f"The test file of the task {self.name!r} has labels, but its texts have no words. Correct "
-                            "it, or leave 'test' out.")
-        unknown = [tag for tag in labels.unique() if tag not in task.reading.label_ids]
-        if unknown:
-            self.notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
-                                "which are never predicted")
-        return replace(task, labels=(*task.labels, *unknown))
-
-
-class TagReading(ClassReading):
+class TagInputs(ClassInputs):
     """Text and label of a row are lists with an item for each word."""
     unlabelled = []
     words_of = staticmethod(items)  # the words of a text of a Dataset
 
     @property
-    def text(self):
+    def text_column(self):
         """Column of a list of words."""
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
 
     @property
-    def label(self):
+    def label_column(self):
         """Column of a list of the ids of tags."""
         return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
                       f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
-    def texts(self, rows):
+    def texts_in(self, rows):
         return [" ".join(words) for words in self.sentences(rows)]
 
     def sentences(self, rows):
@@ -159,11 +80,16 @@ class TagHead(ClassHead):
         return exported_tokenizer_of_words(hf_tokenizer, settings.max_length, self.word_splitter), {}
 
 
-class TagScores(ClassScores):
+class TagMetrics(ClassMetrics):
     """Tags of all words, and whole entities."""
-    functions = {"entity_f1": None, "accuracy": ClassScores.functions["accuracy"],
-                 "macro_f1": ClassScores.functions["macro_f1"]}
+    functions = {"entity_f1": None, "accuracy": ClassMetrics.functions["accuracy"],
+                 "macro_f1": ClassMetrics.functions["macro_f1"]}
     default_metrics = ("entity_f1", "accuracy")
+
+    @classmethod
+    def applicable(cls, labels):
+        """As `ClassMetrics.applicable`. entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
+        return [name for name in cls.functions if name != "entity_f1" or mark_entities(labels)]
 
     def targets(self, labels):
         """The class ids of all words, (N,)."""
@@ -176,7 +102,7 @@ class TagScores(ClassScores):
         return entity_f1_score(*self._tags(labels, targets, decisions), zero_division=0)
 
     def classes(self, outputs, labels):
-        """As `ClassScores.classes`; of tags that mark entities, {type: ...} of whole entities."""
+        """As `ClassMetrics.classes`; of tags that mark entities, {type: ...} of whole entities."""
         if "entity_f1" not in self.task.metrics:
             return super().classes(outputs, labels)
         from seqeval.metrics import classification_report
@@ -187,7 +113,7 @@ class TagScores(ClassScores):
     def confusion(self, outputs, labels):
         return []
 
-    def notice(self, outputs, labels):
+    def warning(self, outputs, labels):
         ids = np.unique(self.decide(outputs))
         return f"it predicts {self.task.labels[ids[0]]!r} for all rows" if len(ids) == 1 else None
 
@@ -197,16 +123,16 @@ class TagScores(ClassScores):
         return [[[names[i] for i in sentence] for sentence in np.split(words, ends)] for words in ids]
 
 
-class TagFiles(Files):
+class TagFiles(PredictionFiles):
     """The tag of each word."""
 
     def by_sentence(self, tags, rows):
         """The tags of all words as a list for each sentence of a Dataset."""
         tags = iter(tags)
-        return [list(itertools.islice(tags, len(words))) for words in self.task.reading.sentences(rows)]
+        return [list(itertools.islice(tags, len(words))) for words in self.task.inputs.sentences(rows)]
 
     def write(self, path, rows, decisions):
-        """Write the tag of each word; arguments as for `Files.write`."""
+        """Write the tag of each word; arguments as for `PredictionFiles.write`."""
         write_words(path, rows["text"][:], self.by_sentence(self.written(decisions), rows))
 
     def predictions(self, outputs, rows):
@@ -217,7 +143,7 @@ class TagFiles(Files):
         """(None, for each sentence a line for each word: the word, its label and the label's probability)."""
         probabilities, lines = iter(predictions.probabilities.max(-1)), []
         for [text], tags in zip(texts.to_numpy(), predictions.labels):
-            words = zip(self.task.reading.words_of(text), tags)
+            words = zip(self.task.inputs.words_of(text), tags)
             lines.append("".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in words))
         return None, lines
 
@@ -226,12 +152,24 @@ class TagFiles(Files):
 class Tagging(Classification):
     """A task that labels words (finetune/tagging, F51)."""
     kind: ClassVar[str] = "tagging"
-    Loading: ClassVar[type] = TagLoading
-    Reading: ClassVar[type] = TagReading
-    Head: ClassVar[type] = TagHead
-    Scores: ClassVar[type] = TagScores
-    Files: ClassVar[type] = TagFiles
+    inputs_class = TagInputs
+    head_class = TagHead
+    metrics_class = TagMetrics
+    files_class = TagFiles
     suffix: ClassVar[str] = ".conll"
+
+    @classmethod
+    def load(cls, definition, tables):
+        """As `CustomTask.load`, of lists of words and of tags, CoNLL columns, or tables with a word in each row."""
+        if definition["sentence"]:
+            tables = {split: by_sentence(table, definition) for split, table in tables.items()}
+        text, label = text_and_tags(tables, definition)
+        tables, train = find_labels(tables, definition, [text], [label]), tables["train"]
+        labels = labels_in(train, label)
+        refuse(train.source, labels, labels.map(is_nested), "labels are not lists of tags",
+               f"If they are character spans, set 'kind': 'spans' of the task {definition['name']!r}.")
+        mismatches = {split: _mismatches(table, text, label) for split, table in tables.labelled.items()}
+        return load_tags(cls, definition, tables, mismatches)
 
 
 def write_words(path, sentences, tags):
@@ -248,6 +186,18 @@ def write_words(path, sentences, tags):
     write_text_atomically(path, "".join(lines))
 
 
+def text_and_tags(tables, definition):
+    """(column of the texts, column of the tags). UserError if they are not those of sentences."""
+    texts, [label] = choose_columns(tables, definition)
+    if len(texts) > 1:
+        raise UserError(f"{definition['train']}: tagging labels the words of one column, but 'text' of the task "
+                        f"{definition['name']!r} has two: {', '.join(texts)}. Set 'text' to one of them, or 'kind' to "
+                        "another kind.")
+    if is_conll(definition["train"]):
+        _check_sentences(tables["train"], texts[0], definition)
+    return texts[0], label
+
+
 def _check_sentences(table, text, definition):
     """UserError for CoNLL columns of one sentence, or whose first column numbers words."""
     words = table.rows[text].explode()
@@ -259,10 +209,46 @@ def _check_sentences(table, text, definition):
                         "to that of the tags.")
 
 
-def _convert(tables, tags, column, convert):
-    """Replace the tags of each sentence, in {split: Table} and in {split: Series of lists}."""
-    for split, of_split in tags.items():
-        tags[split] = of_split.map(convert)
-        rows = tables[split].rows.copy()
-        rows[column] = tags[split].combine_first(rows[column])
-        tables[split] = tables[split]._replace(rows=rows)
+def _mismatches(table, text, label):
+    """{place: message} of rows whose numbers of words and tags differ."""
+    n_words, n_tags = (table.rows[name].map(items).map(len, na_action="ignore") for name in (text, label))
+    differ = (n_words != n_tags) & n_words.notna() & n_tags.notna()
+    return dict.fromkeys(table.rows.index[differ], "the numbers of words and tags differ")
+
+
+def load_tags(kind, definition, tables, mismatches):
+    """TaskData of TaskTables whose labels are tags, which are converted to the wanted scheme.
+
+    mismatches: {split: {place: message}} of malformed rows.
+    """
+    [label], scheme, name = tables.labels, definition["scheme"], definition["name"]
+    tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.labelled.items()}
+    if scheme:
+        check_scheme(tags["train"], definition)
+        tags = {split: of_split.map(partial(in_scheme, scheme=scheme)) for split, of_split in tags.items()}
+    else:
+        tables.messages.extend(scheme_warnings(tags["train"]))
+    for split, table in tables.labelled.items():
+        rows = table.rows.assign(**{label: tags[split].combine_first(table.rows[label])}) if scheme else table.rows
+        problems = mismatches.get(split, {}) | table.problems
+        tables.labelled[split] = table._replace(rows=rows, problems=problems)
+    train = tables.labelled["train"]
+    n_words = labels_in(train, label).map(items).dropna().map(len)
+    if len(n_words) > 1 and n_words.max() == 1:
+        raise UserError(f"{train.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
+                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
+                        f"{TEXTS_ADVICE}")
+    names = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+    # A word of the dev set may have a tag that is in no training sentence.
+    known = pd.concat([of_split for split, of_split in names.items() if split != "test"])
+    if definition["metrics"] is None and not mark_entities(known):
+        definition = {**definition, "metrics": ClassMetrics.default_metrics}
+    task = class_task(kind, definition, tables, known)
+    unknown = [tag for tag in names.get("test", known).unique() if tag not in task.inputs.label_ids]
+    if "test" in names and names["test"].empty:
+        raise UserError(f"The test file of the task {name!r} has labels, but its texts have no words. Correct it, or "
+                        "leave 'test' out.")
+    if unknown:
+        tables.messages.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
+                               "which are never predicted")
+    return class_data(task, definition, tables, unknown=unknown)

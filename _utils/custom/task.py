@@ -1,29 +1,41 @@
 """A custom task, and the kind of those with a class for each text."""
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import TypeAdapter
 from sklearn import metrics as scikit
 from torch import nn
 
-from _utils.custom.cells import are_whole
-from _utils.custom.loading import Loading
+from _utils.custom.cells import are_whole, numbers_in, without_fraction
+from _utils.custom.splits import contradictions, label_counts
+from _utils.custom.table_files import read_table
+from _utils.custom.task_tables import (
+    choose_columns,
+    common_fields,
+    find_labels,
+    labels_by_split,
+    task_data,
+    to_datasets,
+)
 from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Reading, Scores
+from _utils.tasks.parts import Head, Inputs, Metrics
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
 
 @kind_of_task
 class CustomTask(Task):
-    """A task of a user. Another kind of task names other parts.
+    """A task of a user.
 
-    Loading: how its files are read.   suffix: of its file of predictions.   unsaved: fields that runs need not share.
+    read_file: path -> the content of a file.   suffix: of its file of predictions.   unsaved: fields that runs need not
+    share.
     """
-    Loading: ClassVar[type] = Loading
+    read_file = staticmethod(read_table)
     min_updates: ClassVar[int] = 300
     suffix: ClassVar[str] = ".tsv"
     unsaved: ClassVar[frozenset] = frozenset({"test_files"})
@@ -33,27 +45,16 @@ class CustomTask(Task):
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude=self.unsaved)
         return fields | {"kind": self.kind}
 
+    @classmethod
+    def load(cls, definition, tables):
+        """TaskData of {split: content of a file}.
 
-class ClassLoading(Loading):
-    """Texts with a class each."""
-
-    def fields(self, labels):
-        labels, fields = labels["train"], self.class_fields(labels["train"])
-        names = fields["labels"]
-        if len(labels) > 20 and len(names) > len(labels) / 2:
-            raise UserError(f"{self.definition['train']}: {len(names):,} different labels in {len(labels):,} rows, "
-                            f"such as {shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': "
-                            "'regression' if they are numbers to predict, or 'tagging' if they are tags of words.")
-        return fields
-
-    def strata(self, labels):
-        return labels
-
-    def baseline(self, task, splits):
-        return partial(word_scores, task, splits)
+        Raises UserError, with file, line and column where possible, for content that does not fit.
+        """
+        raise NotImplementedError
 
 
-class ClassReading(Reading):
+class ClassInputs(Inputs):
     """Texts and classes, whose numbers may be written with a fraction, as by pandas."""
 
     @property
@@ -82,15 +83,20 @@ def macro_f1(targets, decisions):
     return scikit.f1_score(targets, decisions, labels=labels, average="macro", zero_division=0) if len(labels) else 0.
 
 
-class ClassScores(Scores):
+class ClassMetrics(Metrics):
     """As for GLUE, with more metrics, the scores of each class, and the confusion matrix."""
-    functions = Scores.functions | {"macro_f1": macro_f1}
+    functions = Metrics.functions | {"macro_f1": macro_f1}
     default_metrics = ("accuracy", "macro_f1")
 
     def metric(self, name, targets, decisions, labels):
         positive = self.task.positive if name == "f1" else None
         options = {"pos_label": self.task.labels.index(positive)} if positive else {}
         return self.functions[name](targets, decisions, **options)
+
+    @classmethod
+    def applicable(cls, labels):
+        """Names of the metrics that can be computed for the names of labels."""
+        return [name for name in cls.functions if name != "f1" or len(labels) == 2]
 
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
@@ -104,7 +110,7 @@ class ClassScores(Scores):
         return scikit.confusion_matrix(*ids, labels=range(len(self.task.labels))).tolist()
 
     def evaluate(self, outputs, labels):
-        """As `Scores.evaluate`, with "classes" and "confusion" as from the methods."""
+        """As `Metrics.evaluate`, with "classes" and "confusion" as from the methods."""
         outputs = np.asarray(outputs)
         return super().evaluate(outputs, labels) | {
             "classes": self.classes(outputs, labels), "confusion": self.confusion(outputs, labels)}
@@ -117,10 +123,72 @@ class Classification(CustomTask):
     class_weights: of the labels in the loss; (): all equal.   positive: the label whose F1 the metric f1 is; None: the
     second one.
     """
-    Loading: ClassVar[type] = ClassLoading
-    Reading: ClassVar[type] = ClassReading
-    Head: ClassVar[type] = ClassHead
-    Scores: ClassVar[type] = ClassScores
+    inputs_class = ClassInputs
+    head_class = ClassHead
+    metrics_class = ClassMetrics
 
     class_weights: tuple[float, ...] = ()
     positive: str | None = None
+
+    @classmethod
+    def load(cls, definition, tables):
+        tables = find_labels(tables, definition, *choose_columns(tables, definition))
+        labels = labels_by_split(tables.labelled, *tables.labels)["train"]
+        task = class_task(cls, definition, tables, labels)
+        names = task.labels
+        if len(labels) > 20 and len(names) > len(labels) / 2:
+            raise UserError(f"{definition['train']}: {len(names):,} different labels in {len(labels):,} rows, such as "
+                            f"{shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': 'regression' "
+                            "if they are numbers to predict, or 'tagging' if they are tags of words.")
+        data = class_data(task, definition, tables, classes_of=lambda labels: labels)
+        return data._replace(baseline=partial(word_scores, data.task, data.splits))
+
+    def balanced_weights(self, labels):
+        """Weights of the classes, inversely proportional to their training rows (of tags: words).
+
+        Each class counts as having at least one.
+        """
+        counts = pd.Series(labels).explode().value_counts().reindex(range(len(self.labels))).fillna(1)
+        return tuple((counts.sum() / (len(counts) * counts)).tolist())
+
+
+def class_task(kind, definition, tables, labels, **fields):
+    """A task whose classes are the labels of a Series of strings: in alphabetical order, or numbers by value.
+
+    fields: more of the task. UserError for fewer than two labels, and for another 'positive'.
+    """
+    names, positive = set(labels), definition["positive"]
+    names = sorted(set(map(without_fraction, names)) if are_whole(names) else names)
+    if numbers_in(names).notna().all():
+        names.sort(key=float)
+    if len(names) < 2:
+        raise UserError(f"{definition['train']}: all labels are {', '.join(map(repr, names)) or 'missing'}. "
+                        "Classification and tagging need at least two different labels, and tagging a list of tags in "
+                        "each row.")
+    if positive not in (None, *names):
+        raise UserError(f"positive={positive!r} of the task {definition['name']!r} is not one of its labels "
+                        f"{shortened(names)}.")
+    if positive and "f1" not in (definition["metrics"] or ()):
+        tables.messages.append("no effect without f1 in 'metrics': positive")
+    applicable = kind.metrics_class.applicable(names)
+    return kind(**common_fields(kind, definition, tables.texts, names, applicable) | fields, labels=tuple(names),
+                positive=positive, file_columns=(*tables.texts, *tables.labels))
+
+
+def class_data(task, definition, tables, classes_of=None, label_key=str, unknown=(), details=""):
+    """TaskData of a `class_task`.
+
+    classes_of: as for `to_datasets`.   label_key: a label of a Dataset -> a value to compare labels.
+    unknown: labels that only the test set has. The Task lacks them, because they may change.   details: as for
+    `task_data`.
+    """
+    test_task = replace(task, labels=(*task.labels, *unknown))
+    splits, labelled = to_datasets(tables, definition, task, classes_of, test_task)
+    if definition["class_weights"]:
+        task = replace(task, class_weights=task.balanced_weights(splits["train"]["label"][:]))
+        test_task = replace(test_task, class_weights=task.class_weights)
+    warnings = [*label_counts(labelled, task.labels), *contradictions(labelled, task, label_key)]
+    if "f1" in task.metrics:
+        details = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)"
+    description = f"{len(task.labels)} labels"
+    return task_data(task, splits, labelled, tables.messages, description, details, warnings, test_task)

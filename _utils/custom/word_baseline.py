@@ -59,7 +59,7 @@ def _features(texts):
 
 
 def _score(model, task, rows):
-    """`Scores.score` of the fitted pipeline. Classes without a training row have the probability 0."""
+    """`Metrics.score` of the fitted pipeline. Classes without a training row have the probability 0."""
     probabilities = np.zeros((len(rows), len(task.labels)))
     probabilities[:, model[-1].classes_] = model.predict_proba(_texts(task, rows[:]))
     return task.scores.score(probabilities, rows["label"][:])

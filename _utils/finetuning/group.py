@@ -22,7 +22,7 @@ from _utils.networks import load_pretrained
 from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
 from _utils.runs.definitions import definitions_of
-from _utils.tasks.rows import EncodedTask, encode_task, text_notices
+from _utils.tasks.rows import EncodedTask, encode_task, text_messages
 from _utils.tasks.settings import Settings
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, make_zip, rows_of
 from _utils.tasks.tables import table_key
@@ -138,16 +138,16 @@ class Group:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits = self.tables[name].splits
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.sentence_predictor)}
-            texts = task.reading.texts(splits["train"])
+            texts = task.inputs.texts_in(splits["train"])
             advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
-            for warning in text_notices(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
+            for warning in text_messages(self.data[name].train, settings.max_length, hf_tokenizer, texts, advice):
                 self.processes.report(f"{task.title}: {warning}")
         return self.data[name]
 
     def save(self, planned, learn, evaluations):
         """Save the checkpoint of a trained PlannedRun, append its record to scores.jsonl, and report it.
 
-        learn: FinetuningLearner.   evaluations: {split: `Scores.evaluate`}.
+        learn: FinetuningLearner.   evaluations: {split: `Metrics.evaluate`}.
         """
         task, settings, c = planned.task, planned.settings, self.c
         for split, evaluation in evaluations.items():
@@ -241,7 +241,7 @@ def write_test_files(c, tables, load, predict_test):
                 skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")
                 continue
             predictions = predict_test(task, models, dl_idx, data=data)
-            task.files.write(folder / file, data.splits[split], predictions)
+            task.prediction_files.write(folder / file, data.splits[split], predictions)
             made_by[file] = dev_scores
     if skipped:
         print(f"Without predictions: {', '.join(skipped)}")

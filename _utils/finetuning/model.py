@@ -18,7 +18,7 @@ from _utils.networks import config_of, load_weights, make_dropout_cheap, set_att
 from _utils.networks.pretrained import with_prefix
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.seeds import fork_rng
-from _utils.tasks.rows import IGNORED, inference_dataloader, text_notices
+from _utils.tasks.rows import IGNORED, inference_dataloader, text_messages
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
@@ -174,18 +174,18 @@ class FinetunedModel:
         """Predictions for the rows of a Table. columns: of the texts."""
         check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
         rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
-        return self.task.files.predictions(self.outputs(rows).numpy(), rows)
+        return self.task.prediction_files.predictions(self.outputs(rows).numpy(), rows)
 
     def outputs(self, rows):
         """`Head.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N
         counts words. UserError if they are not finite.
         """
-        reading = self.task.reading
-        encoded = reading.encode(rows, self.hf_tokenizer, self.settings, self.sentence_predictor)
+        inputs = self.task.inputs
+        encoded = inputs.encode(rows, self.hf_tokenizer, self.settings, self.sentence_predictor)
         advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
                   "window_stride.")
-        texts = reading.texts(rows)
-        for warning in text_notices(encoded, self.settings.max_length, self.hf_tokenizer, texts, advice):
+        texts = inputs.texts_in(rows)
+        for warning in text_messages(encoded, self.settings.max_length, self.hf_tokenizer, texts, advice):
             print(f"{self.task.title}: {warning}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
         logits = predict_logits(to_device(self.network, self.device), dl, self.precision)

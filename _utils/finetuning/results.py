@@ -80,7 +80,7 @@ def print_tables(tables, settings_by_task=None, are_official=True):
         if settings_by_task:
             settings = settings_by_task[name]
             text += f"; {counted(settings.epochs, 'epoch')} with batch size {settings.bs}"
-        print(f"{data.task.title:6} {text}", *data.missing.values(), *data.notices, sep="\n       ")
+        print(f"{data.task.title:6} {text}", *data.missing.values(), *data.messages, sep="\n       ")
 
 
 def line_about(record, status):

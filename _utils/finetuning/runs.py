@@ -77,7 +77,7 @@ class FinishedRun:
         return np.nan_to_num(self.score, nan=-np.inf)
 
     def with_evaluations(self, evaluations, **values):
-        """The record with {split: `Scores.evaluate`}, in place of those of a test file, and other values."""
+        """The record with {split: `Metrics.evaluate`}, in place of those of a test file, and other values."""
         for part in "scores baselines words notices remarks classes confusion thresholds".split():
             of_devs = {split: value for split, value in getattr(self, part).items() if split != "test"}
             values[part] = of_devs | {split: found[part] for split, found in evaluations.items() if part in found}
@@ -119,7 +119,7 @@ def percent(scores):
 
 
 def score_of(evaluations):
-    """`percent` of {split: `Scores.evaluate`}."""
+    """`percent` of {split: `Metrics.evaluate`}."""
     return percent({split: evaluation["scores"] for split, evaluation in evaluations.items()})
 
 
@@ -232,7 +232,7 @@ def add_run(run):
 
 
 def with_baseline(evaluations, data, settings):
-    """{split: `Scores.evaluate`} with {metric: value} of the other baseline of a TaskData as "words", if it has one."""
+    """{split: `Metrics.evaluate`} with {metric: value} of the other baseline of a TaskData, if any, as "words"."""
     scores = data.baseline(settings, [*evaluations]) if data.baseline else {}
     return {split: evaluation | ({"words": scores[split]} if split in scores else {})
             for split, evaluation in evaluations.items()}

@@ -122,7 +122,7 @@ def load_task(task, glue_dir=None, splits=None):
         columns = dict(zip(names, columns))
         check_columns(table, columns.values(), "Use the official download.")
         data.splits[split] = to_dataset(
-            table, columns, task, split, data.notices, "Correct the file, or download it again"
+            table, columns, task, split, data.messages, "Correct the file, or download it again"
         )
     return data
 

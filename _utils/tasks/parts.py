@@ -1,9 +1,9 @@
 """The four parts of a task, here those of GLUE's classification of a sentence or pair.
 
-    Reading   cells of tables -> texts and labels -> encoded rows
-    Head      the network, its loss, its outputs for each row, and the class of transformers that computes them
-    Scores    outputs -> decisions, metrics, a baseline, warnings
-    Files     decisions -> files for the GLUE server, outputs -> predictions for people
+    Inputs            cells of tables -> texts and labels -> encoded rows
+    Head              the network, its loss, its outputs for each row, and the class of transformers that computes them
+    Metrics           outputs -> decisions, scores, a baseline, a warning
+    PredictionFiles   decisions -> files for the GLUE server, outputs -> predictions for people
 
 Another kind of task subclasses the parts in which it differs. Everything else asks the parts, never for the kind.
 """
@@ -24,10 +24,10 @@ from _utils.text.exported_tokenizer import exported_tokenizer
 
 
 class Column(NamedTuple):
-    """What the cells of a column contain.
+    """The content of a column.
 
-    parse: a Series of cells -> a Series of values, NaN for malformed cells.   accepted: cells, as text.   feature: of
-    the column of a Dataset.
+    parse: a Series of cells -> a Series of values, NaN for malformed cells.   accepted: description of valid cells.
+    feature: type of the column in a Dataset.
     """
     parse: Callable
     accepted: str
@@ -35,7 +35,10 @@ class Column(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """labels: a label, score, labels, tags or spans for each text.   probabilities: (N, C), or None for scores."""
+    """Predictions for texts.
+
+    labels: a label, score, list of labels, of tags or of spans for each text.   probabilities: (N, C); None for scores.
+    """
     labels: list
     probabilities: np.ndarray | None
 
@@ -47,28 +50,31 @@ class Part:
         self.task = task
 
 
-class Reading(Part):
-    """Texts and classes.   unlabelled: the label of rows of a test set without labels."""
+class Inputs(Part):
+    """Texts and classes.
+
+    unlabelled: the label of rows of a test set without labels.
+    """
     unlabelled = -1
 
     @property
-    def text(self):
-        """Column of a text."""
+    def text_column(self):
+        """The Column of a text."""
         return Column(lambda cells: cells.where(cells.map(lambda cell: isinstance(cell, str))), "a text",
                       datasets.Value("string"))
 
     @property
-    def label(self):
-        """Column of the label: the id of its class."""
+    def label_column(self):
+        """The Column of the label, the id of its class."""
         return Column(lambda cells: cells.map(as_label).map(self.label_ids),
                       f"one of {shortened(self.task.written_labels)}", datasets.Value("int64"))
 
     @property
     def label_ids(self):
-        """{label: id}, in all spellings."""
+        """{label: id}, in the spellings of the hub and of the files."""
         return {label: i for labels in (self.task.labels, self.task.written_labels) for i, label in enumerate(labels)}
 
-    def texts(self, rows):
+    def texts_in(self, rows):
         """All texts of a Dataset, for warnings about them."""
         return [text for name in self.task.texts for text in rows[name]]
 
@@ -81,9 +87,8 @@ class Reading(Part):
 class Head(Part):
     """An output layer on [CLS] with a logit for each class.
 
-    keys: of the configuration that apply to this kind of task, beside those that apply to all.   network_class: of the
-    network, if it is not SentencePredictor of Finetune_GLUE.ipynb.   transformers_class, problem_type: of the exported
-    network.
+    keys: configuration keys that apply to this kind of task, but not to all.   network_class: None for
+    SentencePredictor of Finetune_GLUE.ipynb.   transformers_class, problem_type: of the exported network.
     """
     keys = ("pooling", "window_stride")
     network_class = None
@@ -96,45 +101,56 @@ class Head(Part):
         return self.task.labels
 
     def network(self, pretrained, settings, sentence_predictor):
-        """A module with an encoder `base_model`. pretrained: has encoder(), discriminator().   settings: of a run."""
+        """The network to finetune, a module with an encoder `base_model`.
+
+        pretrained: has encoder() and discriminator().   settings: of a run.
+        """
         encoder, network_class = pretrained.encoder(), self.network_class or sentence_predictor
         options = head_options(settings, self.keys)
         return network_class(encoder, encoder.config.hidden_size, len(self.output_names), **options)
 
     def loss(self):
-        """The loss, a module: the mean over the batch of the cross-entropy (D9)."""
+        """The loss as a module: the cross-entropy, averaged over the batch (D9)."""
         return nn.CrossEntropyLoss()
 
     def outputs(self, rows, logits):
-        """Probabilities (N, C) or scores (N,) of EncodedRows from their logits; of a text's windows, the mean."""
+        """Probabilities (N, C) or scores (N,) of EncodedRows from their logits, averaged over the windows of a text."""
         return rows.mean(logits.softmax(-1))
 
     def why_not_exported(self, settings, family):
-        """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
+        """Description of a head for which transformers has no class, or None.
+
+        settings: of a run.   family: of the encoder.
+        """
         if settings.pooling != "first":
             return f"pooling={settings.pooling}"
         # The heads of these two families are a layer, GELU and a layer, on the first token.
         return None if family in ("electra", "roformer") else f"a finetuned {family} model"
 
     def set_head(self, network, weights):
-        """Let a network of `transformers_class` compute the output layer. weights: those of `classifier`, by name."""
+        """Set the head of a `transformers_class` so that it computes the output layer.
+
+        weights: those of `classifier`, by name.
+        """
         norm = network.base_model.encoder.layer[-1].output.LayerNorm
         copy_output_layer(weights["weight"], weights["bias"], network.classifier, norm)
 
     def exported(self, hf_tokenizer, settings):
-        """(the tokenizer, which truncates where training did, {key: value} of config.json) on which predictions depend.
+        """(tokenizer, {key: value} of config.json) of the exported model.
+
+        The tokenizer truncates where training did.
         """
         windows = {"window_stride": settings.window_stride} if settings.window_stride else {}
         return exported_tokenizer(hf_tokenizer, settings.max_length), windows
 
 
-class Scores(Part):
-    """Classes and their metrics.
+class Metrics(Part):
+    """Decisions on classes, and their scores.
 
-    baseline: what a constant prediction is called.   functions: {metric: (targets, decisions) -> value}. Google's code
+    baseline: name of the constant prediction.   functions: {metric: (targets, decisions) -> value}. Google's code
     computes no F1 (F47).
-    default_metrics: those of a task that names none.   errors: metrics in the unit of the labels, of which less is
-    better, so they cannot rank runs.
+    default_metrics: of a task that names none.   errors: metrics in the unit of the labels. Less is better, so they
+    cannot rank runs.
     """
     baseline = "majority"
     functions = {"accuracy": scikit.accuracy_score, "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
@@ -142,15 +158,15 @@ class Scores(Part):
     errors = frozenset()
 
     def decide(self, outputs):
-        """Predictions from an array or tensor of probabilities: class ids (N,)."""
+        """Class ids (N,) from an array or tensor of probabilities (N, C)."""
         return outputs.argmax(-1)
 
     def average(self, outputs):
-        """The outputs of an ensemble, from a list of those of each run."""
+        """The outputs of an ensemble. outputs: a list of those of each run."""
         return sum(outputs) / len(outputs)
 
     def targets(self, labels):
-        """The labels of a Dataset as an array that is compared with decisions."""
+        """The labels of a Dataset as an array to compare with decisions."""
         return np.asarray(labels)
 
     def score(self, outputs, labels):
@@ -162,51 +178,51 @@ class Scores(Part):
         return {name: float(self.metric(name, *ids, labels)) for name in self.task.metrics}
 
     def metric(self, name, targets, decisions, labels):
-        """A metric of arrays. labels: of the Dataset."""
+        """The value of a metric. labels: of the Dataset."""
         return self.functions[name](targets, decisions)
 
     def constant(self, labels):
-        """Outputs of the best constant prediction for all rows: the most frequent label of the set."""
+        """Outputs that predict the most frequent label of the set for all rows."""
         targets = self.targets(labels)
         return np.tile(np.bincount(targets, minlength=len(self.task.labels)), (len(targets), 1))
 
-    def notice(self, outputs, labels):
-        """A warning about a network that predicts one label for all rows, or None."""
+    def warning(self, outputs, labels):
+        """A warning if one label is predicted for all rows, or None."""
         decisions = self.decide(outputs)
-        [first] = self.task.files.predictions(outputs[:1], None).labels
+        [first] = self.task.prediction_files.predictions(outputs[:1], None).labels
         return f"it predicts {first!r} for all rows" if len(np.unique(decisions, axis=0)) == 1 else None
 
     def evaluate(self, outputs, labels):
-        """What a run stores about a dev or test set; arguments as for `score`.
+        """The entries of a run's record about a dev or test set. Arguments as for `score`.
 
-        {"scores", "baselines": {metric: value}, "notices": text or None}.
+        {"scores", "baselines": {metric: value}, "notices": a warning or None}.
         """
         outputs = np.asarray(outputs)
         return {"scores": self.score(outputs, labels), "baselines": self.score(self.constant(labels), labels),
-                "notices": self.notice(outputs, labels)}
+                "notices": self.warning(outputs, labels)}
 
 
-class Files(Part):
+class PredictionFiles(Part):
     """A class for each text."""
 
     def written(self, decisions):
-        """Decisions as strings of a file."""
+        """Decisions as strings for a file."""
         return [self.task.written_labels[int(label)] for label in decisions]
 
     def write(self, path, rows, decisions):
-        """Write the predictions for a test set: a line with the index and the prediction of each row.
+        """Write the index and the prediction of each row of a test set.
 
-        rows: Dataset of the test set.   decisions: from `Scores.decide`.
+        rows: Dataset of the test set.   decisions: from `Metrics.decide`.
         """
         write_text_atomically(path, text_of_predictions(self.written(decisions)))
 
     @property
     def accepted(self):
-        """The predictions that the GLUE server accepts, as text."""
+        """Description of the predictions that the GLUE server accepts."""
         return ", ".join(self.task.written_labels)
 
     def accepts(self, prediction):
-        """Whether a string in a file of predictions is one."""
+        """Whether the GLUE server accepts a string as a prediction."""
         return prediction in self.task.written_labels
 
     def predictions(self, outputs, rows):
@@ -214,7 +230,7 @@ class Files(Part):
         return Predictions([self.task.labels[label] for label in self.task.scores.decide(outputs)], outputs)
 
     def lines(self, texts, predictions):
-        """(header or None, a line for each row of the DataFrame of texts), for `python -m _utils predict`.
+        """(header or None, lines) that `python -m _utils predict` prints for a DataFrame of texts.
 
         A line has the label and all probabilities, or the score, and the texts.
         """
@@ -225,7 +241,7 @@ class Files(Part):
 
 
 def with_texts(columns, cells, texts):
-    """(header, lines) of tab-separated cells of each row, and its texts after them."""
+    """(header, lines) of the tab-separated cells of each row, followed by its texts."""
     lines = ["\t".join([*of_row, *(re.sub(r"\s", " ", str(text)) for text in row)])
              for of_row, row in zip(cells, texts.to_numpy())]
     return "\t".join([*columns, *texts]), lines

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from scipy.stats import pearsonr, spearmanr
 from torch import nn
 
-from _utils.tasks.parts import Column, Files, Head, Predictions, Reading, Scores, with_texts
+from _utils.tasks.parts import Column, Head, Inputs, Metrics, PredictionFiles, Predictions, with_texts
 from _utils.tasks.task import Task, kind_of_task
 
 
-class ScoreLoss(nn.Module):
+class RegressionLoss(nn.Module):
     """The mean over the batch of the squared error of scaled scores. scale: as of Regression."""
 
     def __init__(self, scale):
@@ -25,11 +25,11 @@ class ScoreLoss(nn.Module):
         return F.mse_loss(scores, ((labels - self.zero) / self.unit).to(scores.dtype))
 
 
-class ScoreReading(Reading):
+class RegressionInputs(Inputs):
     """Texts and numbers in the range of the task."""
 
     @property
-    def label(self):
+    def label_column(self):
         low, high = self.task.score_range
         return Column(self.parse, f"a number from {low:g} to {high:g}", datasets.Value("float32"))
 
@@ -38,13 +38,13 @@ class ScoreReading(Reading):
         return numbers.where(numbers.between(*self.task.score_range))
 
 
-class ScoreHead(Head):
+class RegressionHead(Head):
     """An output layer on [CLS] with one output, a scaled score."""
     problem_type = "regression"
     output_names = ("score",)
 
     def loss(self):
-        return ScoreLoss(self.task.scale)
+        return RegressionLoss(self.task.scale)
 
     def outputs(self, rows, logits):
         """Scores (N,) in the unit of the labels."""
@@ -62,7 +62,7 @@ def _correlation(function):
     return lambda targets, scores: function(targets, scores).statistic if np.ptp(scores) and np.ptp(targets) else 0.
 
 
-class ScoreScores(Scores):
+class RegressionMetrics(Metrics):
     """Numbers and their metrics."""
     baseline = "constant"
     functions = {"spearman": _correlation(spearmanr), "pearson": _correlation(pearsonr)}
@@ -74,7 +74,7 @@ class ScoreScores(Scores):
         """The mean score of the set."""
         return np.full(len(labels), np.mean(labels))
 
-    def notice(self, outputs, labels):
+    def warning(self, outputs, labels):
         """A warning about scores that span less than a tenth of the labels' range, or None."""
         low, high, lowest, highest = np.min(outputs), np.max(outputs), np.min(labels), np.max(labels)
         if high - low >= (highest - lowest) / 10:
@@ -83,7 +83,7 @@ class ScoreScores(Scores):
                 f"{highest:.4g}")
 
 
-class ScoreFiles(Files):
+class RegressionFiles(PredictionFiles):
     """A number for each text."""
 
     def written(self, decisions):
@@ -92,7 +92,7 @@ class ScoreFiles(Files):
 
     @property
     def accepted(self):
-        return self.task.reading.label.accepted
+        return self.task.inputs.label_column.accepted
 
     def accepts(self, prediction):
         low, high = self.task.score_range
@@ -113,10 +113,10 @@ class Regression(Task):
     scale: (zero, unit) in which the network predicts them.
     """
     kind: ClassVar[str] = "regression"
-    Reading: ClassVar[type] = ScoreReading
-    Head: ClassVar[type] = ScoreHead
-    Scores: ClassVar[type] = ScoreScores
-    Files: ClassVar[type] = ScoreFiles
+    inputs_class = RegressionInputs
+    head_class = RegressionHead
+    metrics_class = RegressionMetrics
+    files_class = RegressionFiles
 
     score_range: tuple[float, float] = (0., 1.)
     scale: tuple[float, float] = (0., 1.)

@@ -145,16 +145,16 @@ def training_rows(rows, limit):
 
 def encode_task(task, splits, settings, hf_tokenizer, sentence_predictor):
     """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; its rows limit the training
-    set.   sentence_predictor: as for `Reading.encode`.
+    set.   sentence_predictor: as for `Inputs.encode`.
     """
-    reading, rows = task.reading, training_rows(splits["train"], settings.rows)
-    train = reading.encode(rows, hf_tokenizer, settings, sentence_predictor, training=True)
-    devs = {split: reading.encode(splits[split], hf_tokenizer, settings, sentence_predictor) for split in task.devs}
+    inputs, rows = task.inputs, training_rows(splits["train"], settings.rows)
+    train = inputs.encode(rows, hf_tokenizer, settings, sentence_predictor, training=True)
+    devs = {split: inputs.encode(splits[split], hf_tokenizer, settings, sentence_predictor) for split in task.devs}
     return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
-def text_notices(rows, max_length, hf_tokenizer, texts, advice):
-    """Yield notices about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
+def text_messages(rows, max_length, hf_tokenizer, texts, advice):
+    """Yield messages about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
     are not in the vocabulary, or special tokens, which are plain text.
 
     advice: about texts that lose their ends.

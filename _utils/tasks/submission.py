@@ -24,9 +24,9 @@ def check_tsv(name, content, rows):
         if index != str(number):
             raise UserError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the "
                             "test set's order.")
-        if not task.files.accepts(prediction):
+        if not task.prediction_files.accepts(prediction):
             raise UserError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use "
-                            f"{task.files.accepted}.")
+                            f"{task.prediction_files.accepted}.")
     if len(lines) != rows:
         raise UserError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} "
                         f"predictions). The official number is {OFFICIAL_ROWS[name]:,}; `python -m _utils "
@@ -84,7 +84,7 @@ def make_zip(folder, rows, majority_for_missing=False):
 def majority_baseline(name, n):
     """The bytes of a file of n rows with the majority label of the training set (STS-B: the mean score)."""
     task, _ = SUBMISSION[name]
-    return text_of_predictions(task.files.written([task.majority]) * n).encode()
+    return text_of_predictions(task.prediction_files.written([task.majority]) * n).encode()
 
 
 def rows_of(glue_dir):

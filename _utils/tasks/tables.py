@@ -19,13 +19,13 @@ class Table(NamedTuple):
 
     source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3";
     missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.   unusable:
-    {column: what is wrong} of columns that a task may not use.   notices: messages about the source.
+    {column: what is wrong} of columns that a task may not use.   warnings: about the source.
     """
     source: str
     rows: pd.DataFrame
     problems: dict
     unusable: dict = {}
-    notices: Sequence = ()
+    warnings: Sequence = ()
 
 
 class TaskData(NamedTuple):
@@ -34,7 +34,7 @@ class TaskData(NamedTuple):
     task: its Task.   splits: {name on the hub: datasets.Dataset with the task's texts, and label}; a label is a class
     id or a score, -1 in test sets; a list of ids for several labels per text. For tagging, text and label are lists
     with an item for each word.
-    missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
+    missing: {split: message} of the splits that were not found.   messages: about skipped rows.
     test_task: of a custom task: the Task to score its test set with, whose labels include tags that only this set has;
     None if it has no labels.
     baseline: (settings of a run, names of splits) -> {split: {metric: value}} of another baseline; None: there is none.
@@ -42,7 +42,7 @@ class TaskData(NamedTuple):
     task: Any
     splits: dict
     missing: dict
-    notices: Sequence
+    messages: Sequence
     test_task: Any = None
     baseline: Callable | None = None
 
@@ -129,8 +129,8 @@ def text_of_predictions(predictions):
 
 # Datasets
 
-def to_dataset(table, columns, task, split, notices, advice="Correct the file", **more):
-    """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
+def to_dataset(table, columns, task, split, messages, advice="Correct the file", **more):
+    """Dataset of the good rows of a Table. Appends a message about skipped rows to `messages`.
 
     columns: {column of the Dataset: column of the Table} of the texts, of the label if rows have it, and of `more`.
     advice: what to do about malformed rows.   more: the `Column` of each other column of the Dataset.
@@ -139,8 +139,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file", 
     Raises UserError if more than 1% of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
-    reading = task.reading
-    contents = dict.fromkeys(task.texts, reading.text) | {"label": reading.label} | more
+    contents = dict.fromkeys(task.texts, task.inputs.text_column) | {"label": task.inputs.label_column} | more
     for name, column in columns.items():
         content, cells = contents[name], table.rows[column]
         values = content.parse(cells).astype(object)
@@ -150,14 +149,14 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file", 
         for place, cell in cells[values.isna()].items():
             problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {content.accepted}")
     if "label" not in rows:
-        rows["label"] = [reading.unlabelled] * len(rows)
+        rows["label"] = [task.inputs.unlabelled] * len(rows)
     bad = [place for place in rows.index if place in problems]
     if bad:
         found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))})"
         if is_test(split) or len(bad) > MAX_BAD_ROWS * len(rows):
             raise UserError(f"{found}. {advice}: at most 1% of the rows of a training or dev set may be malformed, and "
                             "no row of a test set.")
-        notices.append(f"skipped rows: {found}")
+        messages.append(f"skipped rows: {found}")
     features = datasets.Features({name: contents[name].feature for name in {**columns, "label": None}})
     return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)
 

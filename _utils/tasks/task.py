@@ -1,18 +1,19 @@
-"""A task: what describes it, and the four parts of which its kind is put together."""
+"""A task: its description, and the four parts that make up its kind."""
 from dataclasses import field, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from _utils.tasks.parts import Files, Head, Reading, Scores
+from _utils.tasks.parts import Head, Inputs, Metrics, PredictionFiles
 
 kind_of_task = dataclass(frozen=True, config=ConfigDict(extra="forbid"))  # the decorator of a kind
 
 
 @kind_of_task
 class Task:
-    """A task on sentences or pairs, here with a class of each, as most of GLUE's. Another kind names other parts.
+    """A task that assigns a class to each sentence or pair, as most of GLUE's do. Other kinds have other parts.
 
     name: in `tasks`.   title: its folder and its name in tables.   hub: its dataset on the hub and the configuration.
     texts: columns of its texts on the hub.   labels: class names on the hub, by id; () for scores.
@@ -29,10 +30,10 @@ class Task:
     """
     kind: ClassVar[str] = "classification"
     min_updates: ClassVar[int] = 0
-    Reading: ClassVar[type] = Reading
-    Head: ClassVar[type] = Head
-    Scores: ClassVar[type] = Scores
-    Files: ClassVar[type] = Files
+    inputs_class = Inputs
+    head_class = Head
+    metrics_class = Metrics
+    files_class = PredictionFiles
 
     name: str
     title: str
@@ -52,21 +53,21 @@ class Task:
     unordered: bool = False
     google: tuple[tuple[str, Any], ...] = ()
 
-    @property
-    def reading(self):
-        return self.Reading(self)
+    @cached_property
+    def inputs(self):
+        return self.inputs_class(self)
 
-    @property
+    @cached_property
     def head(self):
-        return self.Head(self)
+        return self.head_class(self)
 
-    @property
+    @cached_property
     def scores(self):
-        return self.Scores(self)
+        return self.metrics_class(self)
 
-    @property
-    def files(self):
-        return self.Files(self)
+    @cached_property
+    def prediction_files(self):
+        return self.files_class(self)
 
     @property
     def written_labels(self):

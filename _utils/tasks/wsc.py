@@ -21,7 +21,7 @@ from _utils.files import read_json_lines
 from _utils.hub import load_split
 from _utils.names import check_file
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.parts import Head, Reading
+from _utils.tasks.parts import Head, Inputs
 from _utils.tasks.rows import EncodedRows, Window
 from _utils.tasks.task import Task, kind_of_task
 from _utils.text.special_tokens import text_tokenizer
@@ -44,10 +44,10 @@ class Schema(NamedTuple):
     label: int
 
 
-class WscReading(Reading):
+class WscInputs(Inputs):
     """Rows of `Schema`s, or of WNLI."""
 
-    def texts(self, rows):
+    def texts_in(self, rows):
         return rows["text" if "text" in rows.column_names else "sentence1"][:]
 
     def encode(self, rows, hf_tokenizer, settings, sentence_predictor, training=False):
@@ -81,8 +81,8 @@ class Wsc(Task):
     """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
     """
     kind: ClassVar[str] = "wsc"
-    Reading: ClassVar[type] = WscReading
-    Head: ClassVar[type] = WscHead
+    inputs_class = WscInputs
+    head_class = WscHead
 
 
 def load_wsc_task(glue_dir):

@@ -63,7 +63,7 @@ def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small
     write_csv("train.csv", ("context", "begin", *"abc", "label"), rows * 5)
     data = which(dev="train.csv", text=["context", "begin"], choices=["a", "b", "c"])
     settings = Settings(max_length=24)
-    encoded = data.task.reading.encode(data.splits["train"], small_tokenizer, settings, finetune.SentencePredictor)
+    encoded = data.task.inputs.encode(data.splits["train"], small_tokenizer, settings, finetune.SentencePredictor)
     ids, mask, types, labels = encoded.batch([1, 0])
     assert ids.shape == mask.shape == types.shape == (6, 24) and labels.tolist() == [2, 0] and len(encoded) == 10
     assert small_tokenizer.decode(ids[3][mask[3] == 1]) == "[CLS] a small network [SEP] it the first one [SEP]"

@@ -255,7 +255,7 @@ def test_a_row_without_valid_spans_is_skipped(label):
 def predictions(data, decisions):
     """The file of predictions as the documents read it."""
     [path] = data.task.test_files.values()
-    data.task.files.write(Path(path), data.splits["test"], decisions)
+    data.task.prediction_files.write(Path(path), data.splits["test"], decisions)
     return pd.read_csv(path, sep="\t", index_col="index", keep_default_na=False)
 
 
@@ -304,7 +304,7 @@ def test_predictions_are_labels_numbers_or_joined_labels(labels, decisions, writ
     ("a.csv", "text,label\n" + "Anna left,B-PER O\nOslo,B-PER\n" * 10)])
 def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, content):
     data = loaded(write(path, content), test=path, kind="tagging")
-    data.task.files.write(Path("t.conll"), data.splits["test"], [0, 1, 1] * 10)
+    data.task.prediction_files.write(Path("t.conll"), data.splits["test"], [0, 1, 1] * 10)
     assert data.task.test_files == {"test": "t.conll"}
     assert Path("t.conll").read_text() == "Anna\tB-PER\nleft\tO\n\nOslo\tO\n\n" * 10
     assert loaded("t.conll", dev="t.conll").splits["validation"]["text"][:2] == [["Anna", "left"], ["Oslo"]]

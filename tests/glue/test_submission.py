@@ -35,11 +35,12 @@ def test_a_submission_of_official_size_is_valid(tmp_path):
 
 
 def test_predictions_have_the_format_of_the_server():
-    assert TASKS["stsb"].files.written([-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
-    assert TASKS["mnli"].files.written([0, 1, 2]) == ["entailment", "neutral", "contradiction"]
-    assert TASKS["cola"].files.written([1, 0]) == ["1", "0"]
+    assert TASKS["stsb"].prediction_files.written([-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
+    assert TASKS["mnli"].prediction_files.written([0, 1, 2]) == ["entailment", "neutral", "contradiction"]
+    assert TASKS["cola"].prediction_files.written([1, 0]) == ["1", "0"]
     own = CustomRegression("own", "own", ("text",))
-    assert own.files.written([3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
+    written = own.prediction_files.written([3.21987654e-5, -4., 5000.51, 1234567.])
+    assert written == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
 
 
 @pytest.mark.parametrize("name, old, new, message", [

@@ -51,4 +51,4 @@ def tags_of(data):
 
 def has(data, *texts):
     """Whether a notice contains all of these texts."""
-    return any(all(text in notice for text in texts) for notice in data.notices)
+    return any(all(text in notice for text in texts) for notice in data.messages)

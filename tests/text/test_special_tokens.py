@@ -17,7 +17,7 @@ from _utils.custom.words import WordRows
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import tokenizer_record
-from _utils.tasks.rows import EncodedRows, Window, text_notices
+from _utils.tasks.rows import EncodedRows, Window, text_messages
 from _utils.text import load_documents, load_tokenizer, never_masked, templates_of, tokenizer_of
 from _utils.text.examples import prepare_examples
 from _utils.text.exported_tokenizer import exported_tokenizer
@@ -157,7 +157,7 @@ def test_characters_that_a_tokenizer_would_drop_are_unknown_words(tmp_path, pre_
         ids = encoded(saved, "the лиса").ids[1:-1]
         assert ids[:len(known)] == known and ids[-1] == saved.unk_token_id
     encoded_rows = EncodedRows([([encoded(hf_tokenizer, "the лиса")], 3)], [0])
-    assert "лиса" in "".join(text_notices(encoded_rows, 64, hf_tokenizer, ["the лиса"], advice=""))  # in finetuning
+    assert "лиса" in "".join(text_messages(encoded_rows, 64, hf_tokenizer, ["the лиса"], advice=""))  # in finetuning
     path.write_text("лиса и лиса\n" * 100)
     with pytest.raises(UserError, match="vocabulary.*лиса"):
         prepare_examples(load_documents(str(path), tmp_path), hf_tokenizer, 32, 0, tmp_path)

@@ -20,7 +20,14 @@ from _utils.errors import UserError, as_user_error, may_lose_reader, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
-from _utils.objectives.keys import KEYS, conflicting_keys, default_name, keys_without_effect, selected, selecting
+from _utils.objectives.objective_keys import (
+    KEYS,
+    conflicting_keys,
+    default_name,
+    keys_without_effect,
+    selected,
+    selecting,
+)
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
 
@@ -229,8 +236,9 @@ def without_unused(config, no_effect, decided):
 
 
 def _defaults(config, objective):
-    """{key: value for None} of keys that the recipe or the objective determines. Continued pretraining has its own
-    number of steps: `continued_steps`.
+    """{key: value for None} of keys that the recipe or the objective determines.
+
+    Continued pretraining has its own number of steps: `continued_steps`.
     """
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}

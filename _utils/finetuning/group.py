@@ -33,7 +33,7 @@ from _utils.finetuning.preparation import (
 from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, SCORES, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.networks import load_pretrained
-from _utils.objectives.keys import selected
+from _utils.objectives.objective_keys import selected
 from _utils.runs import RunLog, locked
 from _utils.runs.definitions import definitions_of
 from _utils.tasks.glue import load_task

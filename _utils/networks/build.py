@@ -151,11 +151,15 @@ def shared_modules(generator, discriminator, tying):
     return pairs
 
 
-def share_parameters(source, target):
-    """Make the parameters of the module `target` the same objects as those of `source`, by name."""
-    for name, parameter in source.named_parameters():
-        owner, _, leaf = name.rpartition(".")
-        setattr(target.get_submodule(owner), leaf, parameter)
+def share_parameters(generator, discriminator, tying):
+    """Make the parameters of the discriminator that `tying` shares the same objects as the generator's.
+
+    Raises UserError as `shared_modules`.
+    """
+    for source, target in shared_modules(generator, discriminator, tying):
+        for name, parameter in source.named_parameters():
+            owner, _, leaf = name.rpartition(".")
+            setattr(target.get_submodule(owner), leaf, parameter)
 
 
 def check_length(network, max_length, name):

@@ -344,26 +344,21 @@ def _check_size(name, config, size):
                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
 
 
+@torch.no_grad()
 def add_tokens(networks, old, new):
     """Extend trained networks, in place, from the vocabulary of the tokenizer `old` to that of `new`, which has more.
 
     The token embedding of a new token, and in a masked language model its output bias, start as the mean of those of
     the pieces into which `old` splits it.
     """
-    pieces = pieces_of_new_tokens(old, new)
+    pieces = pieces_of_new_tokens(old, new)  # lists of ids
+    first, size = len(old), len(old) + len(pieces)
     for network in networks if pieces else ():
-        _extend(network, len(old), pieces)
-
-
-@torch.no_grad()
-def _extend(network, first, pieces):
-    """Set the rows of the ids from `first` on to the means of the rows of their pieces, lists of ids."""
-    size = first + len(pieces)
-    if size > network.get_input_embeddings().num_embeddings:
-        family = network.config.model_type
-        with as_user_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
-            network.resize_token_embeddings(size, mean_resizing=False)
-    output = network.get_output_embeddings()
-    tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
-    for table in tables:  # tied weights occur twice, which changes nothing
-        table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])
+        if size > network.get_input_embeddings().num_embeddings:
+            family = network.config.model_type
+            with as_user_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
+                network.resize_token_embeddings(size, mean_resizing=False)
+        output = network.get_output_embeddings()
+        tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
+        for table in tables:  # tied weights occur twice, which changes nothing
+            table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])

@@ -41,7 +41,7 @@ def plain_score(model, sentence):
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
     # several batches, also within one sentence
-    monkeypatch.setattr("_utils.training.scores.TOKENS_PER_BATCH", {"cpu": 40})
+    monkeypatch.setattr("_utils.training.pseudo_likelihood.TOKENS_PER_BATCH", {"cpu": 40})
     sentences = [A, B, C, D, "THE words", "Each sentence has been written for this purpose, with common letters.",
                  "In 1843 the ¤ paper was read aloud:", ""]
     model = load_with_head(str(fresh_checkpoint), part)

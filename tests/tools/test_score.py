@@ -13,7 +13,7 @@ from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
-from _utils.training.scores import load
+from _utils.training.pseudo_likelihood import load
 
 TEXTS = ["The generator replaces some words.", "A network makes guesses, good and bad.", "time", "the the the words"]
 

@@ -6,9 +6,9 @@ from _utils.objectives.base import Objective
 from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
 from _utils.objectives.electric import Electric, TwoTowerGenerator
-from _utils.objectives.keys import selected
 from _utils.objectives.mlm import MaskedLM
 from _utils.objectives.new_generator import NewGenerator
+from _utils.objectives.objective_keys import selected
 from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator

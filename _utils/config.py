@@ -197,12 +197,16 @@ def complete(config):
         config = config.unless_chosen(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
         config = config.unless_chosen(_values_of_pair(config))
-    config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
+    recipe = RECIPES[config.size]
+    config = config.with_defaults({"objective": default_name(recipe, bool(config.discriminator))})
     objective = KEYS[selected(config)]
     decider, value = objective.selected_by
     for key in conflicting_keys(config):
         raise UserError(f"{key}={config[key]!r} contradicts {decider}={value!r}. Leave it out.")
-    defaults = _defaults(config, objective)
+    defaults = {key: getattr(recipe, key) for key in FROM_RECIPE}
+    if is_pair(config.initial_weights):  # with its own number of steps: `continued_steps`
+        defaults |= {"steps": None, "lr": recipe.lr if objective.has_new_generator else recipe.lr / 10}
+    defaults |= objective.defaults(config)
     no_effect = [(decider, value.__eq__, keys_without_effect(objective)), *NO_EFFECT]
     config = without_unused(config, no_effect, config.with_defaults(defaults)).with_defaults(defaults)
     if config.steps:
@@ -233,18 +237,6 @@ def without_unused(config, no_effect, decided):
             print(f"Notice: no effect with {decider}={decided[decider]!s:.80}: {', '.join(unused)}")
             config = config.copy_with({key: config.known[key].default for key in unused})
     return config
-
-
-def _defaults(config, objective):
-    """{key: value for None} of keys that the recipe or the objective determines.
-
-    Continued pretraining has its own number of steps: `continued_steps`.
-    """
-    recipe = RECIPES[config.size]
-    values = {key: getattr(recipe, key) for key in FROM_RECIPE}
-    if is_pair(config.initial_weights):
-        values |= {"steps": None, "lr": recipe.lr if objective.has_new_generator else recipe.lr / 10}
-    return values | objective.defaults(config)
 
 
 def with_schedule(config, steps):

@@ -284,7 +284,7 @@ def continued_steps(config, n_examples):
 
 
 def _check(config, objective):
-    """UserError for values that contradict each other or name something that does not exist."""
+    """Raise UserError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
         _check_pair(config, objective)
     if config.seed is None:
@@ -300,7 +300,7 @@ def _check(config, objective):
 
 
 def _check_texts(config):
-    """UserError for entries of `datas` that do not exist, and of `revisions` that are not in `datas`."""
+    """Raise UserError for entries of `datas` that do not exist, and of `revisions` that are not in `datas`."""
     for source in config.datas:
         check_text(source)
     on_hub = [without_parts(source) for source in config.datas if hub_text(source)]
@@ -310,7 +310,7 @@ def _check_texts(config):
 
 
 def _check_normalization(config):
-    """UserError for cased or strip_accents beside a tokenizer that determines both."""
+    """Raise UserError for cased or strip_accents beside a tokenizer that determines both."""
     if not is_pair(config.initial_weights) and (isinstance(config.vocab, int) or is_vocab_file(config.vocab)):
         return
     for key in ("cased", "strip_accents"):
@@ -321,7 +321,7 @@ def _check_normalization(config):
 
 
 def _check_pair(config, objective):
-    """UserError for keys that conflict with continued pretraining."""
+    """Raise UserError for keys that conflict with continued pretraining."""
     of_pair = ["generator", "discriminator"]
     if not objective.has_new_generator:
         of_pair += ["generator_hidden_size", "generator_layers"]
@@ -337,7 +337,7 @@ def _check_pair(config, objective):
 
 
 def _check_address(where):
-    """UserError for an address to upload to whose kind is unknown or requires a package that is not installed."""
+    """Raise UserError for an address to upload to whose kind is unknown or requires a package that is not installed."""
     if isinstance(where, str):
         import fsspec
         with as_user_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
@@ -346,7 +346,7 @@ def _check_address(where):
 
 
 def check_logger(config):
-    """UserError for a logger whose package is not installed."""
+    """Raise UserError for a logger whose package is not installed."""
     package = PACKAGES.get(config.logger)
     if package and importlib.util.find_spec(package) is None:
         raise UserError(f"logger={config.logger!r} requires a package that is not installed. Run pip install "

@@ -91,7 +91,7 @@ def read_config(source, vocab_size, pad_token_id):
 
 
 def _check_keys(source):
-    """UserError for a key that the family does not have, or that follows from the vocabulary of the data."""
+    """Raise UserError for a key that the family does not have, or that follows from the vocabulary of the data."""
     default = AutoConfig.for_model(source["model_type"])
     known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
     for key in set(source) - known:
@@ -163,7 +163,7 @@ def share_parameters(generator, discriminator, tying):
 
 
 def check_length(network, max_length, name):
-    """UserError if a network has fewer than max_length positions; `name` is for the message."""
+    """Raise UserError if a network has fewer than max_length positions; `name` is for the message."""
     positions = max_positions(network)
     if max_length > positions:
         raise UserError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or "
@@ -179,8 +179,7 @@ def max_positions(network):
 
 
 def has_learned_positions(network):
-    """Whether a network has a trained embedding of each position, unlike RoFormer, whose rotary positions are computed.
-    """
+    """Whether a network has a trained embedding of each position. RoFormer computes its rotary positions."""
     return any("position" in name and parameter.requires_grad and "embeddings" in name
                for name, parameter in network.base_model.named_parameters())
 

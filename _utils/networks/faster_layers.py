@@ -1,4 +1,4 @@
-"""Faster layers: attention, dropout, random bits, heads at some positions only; and what a device needs of them."""
+"""Faster layers: attention, dropout, heads at selected positions. `fit_to_device` chooses those that a device needs."""
 import contextlib
 from functools import partial
 

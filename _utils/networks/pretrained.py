@@ -279,7 +279,7 @@ def load_pair(name, size, max_length, tying="embeddings"):
 
 
 def check_trained_together(generator, discriminator, tying, name):
-    """UserError for trained networks that differ in the parameters that `tying` shares (F24). name: of the pair."""
+    """Raise UserError for trained networks that differ in the parameters that `tying` shares (F24)."""
     for source, target in shared_modules(generator, discriminator, tying):
         for key, value in target.state_dict().items():
             # one may have been stored in half precision
@@ -289,7 +289,7 @@ def check_trained_together(generator, discriminator, tying, name):
 
 
 def check_tied_output(network, name):
-    """UserError if a trained masked language model has a separate output layer, which tying would overwrite.
+    """Raise UserError if a trained masked language model has a separate output layer, which tying would overwrite.
 
     name: of the model, for the message.
     """
@@ -337,7 +337,7 @@ def load_weights(network, weights, path):
 
 
 def _check_size(name, config, size):
-    """UserError for a model with the shape of another recipe, whose learning rates would be wrong. size: or None."""
+    """Raise UserError for a model with the shape of another recipe, whose learning rates would be wrong."""
     fitting = sizes_of(config)
     if size and fitting and size not in fitting:
         raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "

@@ -36,7 +36,7 @@ def objective_of(c):
 
 
 def check_fills_masks(name, loaded):
-    """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
+    """Raise UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
     if not objective_of(loaded.run).fills_masks:
         raise UserError(f"{name!r} was trained with objective={selected(loaded.run)}, on inputs without [MASK], so it "
                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "

@@ -296,7 +296,7 @@ class ResumeCheckpoint(Callback):
                           "command, without resume=False, to resume.")
 
     def requests(self):
-        """(whether the run was asked to stop, whether a save is due), the same in all processes.
+        """Return (whether the run was asked to stop, whether a save is due), the same in all processes.
 
         Several processes exchange it at every tenth step on GPUs, which would have to wait for the slowest CPU.
         """

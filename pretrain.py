@@ -71,17 +71,14 @@ from fastai.callback.core import Callback
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from _utils.networks import (
-    SAMPLERS, Slots, argmax, fill_slots, fit_to_device, gumbel_like, initialize_officially, inputs_of, logits_at,
-    masked_slots, replaced_logits, share_parameters, shared_modules)
-from _utils.objectives.base import smoothing
-from _utils.objectives.kinds import objective_of
-from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
-from _utils.recipes import RECIPES
+    SAMPLERS, argmax, fill_slots, fit_to_device, gumbel_like, inputs_of, logits_at, masked_slots, max_slots,
+    replaced_logits, share_parameters)
+from _utils.objectives.registry import objective_of
+from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups
 from _utils.runs import RunFolder
 from _utils.text import load_data, never_masked
-from _utils.training import (
-    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, Processes, seed_step, set_seed, split_micro_batches)
-from _utils.training.pretraining_run import pretraining_run, step_callbacks
+from _utils.training import MicroBatchLearner, seed_step, set_seed
+from _utils.training.pretraining_run import pretraining_run
 
 # %% [markdown]
 # ## 2. Data
@@ -135,10 +132,10 @@ def mask_tokens(
     """
     maskable = ~is_one_of(inputs, special_token_indices)
     is_mlm_applied = (torch.rand(inputs.shape, device=inputs.device) < mlm_probability) & maskable  # (B, L)
-    fate = torch.rand(inputs.shape, device=inputs.device)
-    shows_random = is_mlm_applied & (fate < replace_prob) if replace_prob else None
-    shows_mask = is_mlm_applied & (fate >= replace_prob + orginal_prob)
-    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
+    uniform = torch.rand(inputs.shape, device=inputs.device)
+    shows_random = is_mlm_applied & (uniform < replace_prob) if replace_prob else None
+    shows_mask = is_mlm_applied & (uniform >= replace_prob + orginal_prob)
+    masked_inputs = apply_masks(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
     return masked_inputs, inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
 
 
@@ -151,7 +148,7 @@ def is_one_of(inputs, ids):
     return torch.stack([inputs == i for i in ids]).any(0)
 
 
-def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
+def apply_masks(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
     """`inputs` (B, L) with [MASK] and random tokens at the positions of two boolean masks.
 
     shows_mask, shows_random: (B, L) each; the latter may be None.
@@ -184,7 +181,7 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each slot shows [MASK] or not
     independently; where a position has several slots, [MASK] wins.
     """
-    most = max_slots(inputs.shape[1], mlm_probability)
+    most = max_slots(inputs.shape[1], mlm_probability)  # F7
     candidates = ~is_one_of(inputs, special_token_indices)  # (B, L)
     n_candidates = candidates.sum(1, keepdim=True)  # (B, 1)
     n_tokens = (inputs != pad_token_index).sum(1, keepdim=True)
@@ -196,20 +193,12 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()
     positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, most)
     count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
-    fate = torch.rand(shape, device=inputs.device)
-    shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
-    shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0
+    uniform = torch.rand(shape, device=inputs.device)
+    shows_random = count(is_used & (uniform < replace_prob)) > 0 if replace_prob else None
+    shows_mask = count(is_used & (uniform >= replace_prob + orginal_prob)) > 0
     is_mlm_applied = count(is_used)
-    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
+    masked_inputs = apply_masks(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
     return masked_inputs, inputs.masked_fill(is_mlm_applied == 0, ignore_index), is_mlm_applied
-
-
-def max_slots(length, mlm_probability):
-    """Largest number of slots in an example of `length` tokens.
-
-    Source: configure_pretraining.py:max_predictions_per_seq (F7).
-    """
-    return max(1, int((mlm_probability + .005) * length))
 
 
 # %%
@@ -243,18 +232,14 @@ class MaskedLMCallback(Callback):
 
 
 # %%
-# By the value of `masking`: the function, and the largest number of slots in an example; None: tokens are independent.
-MASKING_FUNCTIONS = {"bernoulli": (mask_tokens, None), "official": (mask_tokens_official, max_slots)}
-
-
 def build_masking(c, hf_tokenizer):
     """MaskedLMCallback of a configuration."""
-    masking, has_slots = MASKING_FUNCTIONS[c.masking]
-    kwargs = {"pad_token_index": hf_tokenizer.pad_token_id} if has_slots else {}  # which counts the tokens
+    masking = {"bernoulli": mask_tokens,
+               "official": partial(mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)}[c.masking]
     replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
     return MaskedLMCallback(hf_tokenizer.mask_token_id, never_masked(hf_tokenizer, c.masking), len(hf_tokenizer),
                             masking=masking, mlm_probability=c.mask_prob, replace_prob=replace_prob,
-                            orginal_prob=orginal_prob, **kwargs)
+                            orginal_prob=orginal_prob)
 
 
 # %% [markdown]
@@ -281,9 +266,9 @@ def sample(
         logits = logits / temperature
     if disallowed is not None:  # 1000 less, as in Google's code
         logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
-    if sampling != "fp32_gumbel":
-        return SAMPLERS[sampling](logits)
-    return argmax(logits + gumbel_like(logits))  # logits.argmax(-1), but faster on a CPU
+    if sampling == "fp32_gumbel":
+        return argmax(logits + gumbel_like(logits))  # as torch.argmax, but faster on a CPU
+    return SAMPLERS[sampling](logits)
 
 
 # %% [markdown]
@@ -292,7 +277,7 @@ def sample(
 # Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The
 # generator's output layer is its token embedding matrix again (paper, section 3.2; F24). Nothing else is shared. The
 # generator is smaller than the discriminator: a quarter as wide in ELECTRA-Small and Large, a third in Base
-# (`_utils/recipes.py: electra`, F26).
+# (`_utils/recipes.py: electra_networks`, F26).
 
 # %%
 def tie(generator, discriminator=None, tying="embeddings"):
@@ -304,8 +289,7 @@ def tie(generator, discriminator=None, tying="embeddings"):
     """
     generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
     if discriminator is not None:
-        for source, target in shared_modules(generator, discriminator, tying):
-            share_parameters(source, target)
+        share_parameters(generator, discriminator, tying)
 
 
 # %% [markdown]
@@ -335,7 +319,7 @@ class ELECTRAOutput(NamedTuple):
     is_replaced: Tensor | None    # (B, L), bool
     attention_mask: Tensor        # (B, L), bool: True for tokens, False for padding
     is_mlm_applied: Tensor        # (B, L), bool, or how often each position was drawn
-    slots: Slots                  # the positions of the masked tokens, (M,), and their weights, (M,)
+    slots: tuple[Tensor, Tensor]  # `positions` of the masked tokens in the flattened batch, and `weights`, (M,) each
     extra: object = None          # what the loss of another objective needs
 
 
@@ -434,7 +418,8 @@ class ELECTRALoss(nn.Module):
     ):
         super().__init__()
         self.loss_weights = loss_weights
-        self.gen_smooth, self.disc_smooth = smoothing(gen_label_smooth), smoothing(disc_label_smooth)
+        self.gen_smooth, self.disc_smooth = (
+            .1 if smooth is True else float(smooth) for smooth in (gen_label_smooth, disc_label_smooth))
 
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
         """The loss, (), of a batch or of a micro-batch.
@@ -475,17 +460,12 @@ def build_model(c, hf_tokenizer, trained=None):
     trained: networks to continue from, or None for fresh weights.
     Fresh weights are Google's, or of normal(0, .02) as Hugging Face's (D3; quickstart .05).
     """
-    objective = objective_of(c)
-    networks = trained or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
-    model = objective.make_model(c, networks, hf_tokenizer, ELECTRAModel)
-    if trained is None and c.initial_weights == "official":
-        initialize_officially(model, RECIPES[c.size].initializer_range)
-    return model
+    return objective_of(c).build_model(c, hf_tokenizer, ELECTRAModel, trained)
 
 
 def build_loss(c):
     """The loss function of a configuration, for its objective."""
-    return objective_of(c).make_loss(c, ELECTRALoss)
+    return objective_of(c).build_loss(c, ELECTRALoss)
 
 
 # %% [markdown]
@@ -529,8 +509,8 @@ def build_optimizer(
 # resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
-class TrainingStep:
-    """The training step of ELECTRA: a mixin of PretrainingLearner, which has the attributes."""
+class PretrainingLearner(MicroBatchLearner):
+    """fastai's Learner with the training step of ELECTRA."""
 
     def _do_one_batch(self):
         seed_step(self.seed, self.train_iter)
@@ -572,52 +552,15 @@ class TrainingStep:
 
 
 # %%
-class PretrainingLearner(TrainingStep, ClippingLearner):
-    """fastai's Learner with the training step of ELECTRA.
-
-    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.
-    seed: of all random numbers of the training.
-    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th
-    micro-batch.
-    is_static: all micro-batches have the same shape, also on a CPU, so that the step can be compiled.
-    train_metrics: of the training steps since they were last reset.
-    """
-
-    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes,
-                 is_static=False, cbs=()):
-        super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
-        self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
-        is_cut = self.device.type == "cpu" and not is_static and not getattr(model, "reads_padding", False)
-        self.pad_token_id = model.pad_token_id if is_cut else None
-        self.gradients = Gradients(model, DTYPES[precision])
-        self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
-
-    def micro_batches(self, masked):
-        """(1, inputs), (2, inputs) ...: on a CPU without unnecessary padding, on a GPU all of the same shape."""
-        return enumerate(split_micro_batches(masked, self.micro_batch, self.pad_token_id), start=1)
-
-    def one_batch(self, i, b):
-        super().one_batch(i, self.on_device(b))
-
-    def on_device(self, batch):
-        """A batch on the learner's device, without waiting for the copy."""
-        return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
-
-
-# %%
 def build_learner(c, hf_tokenizer, dls, trained, processes):
     """PretrainingLearner of a configuration whose device, precision and micro_batch are set.
 
     dls: on the device.   trained: trained networks to continue from, or None for fresh weights.
     """
     set_seed(c.seed)
-    _, most_in_example = MASKING_FUNCTIONS[c.masking]
-    model = fit_to_device(build_model(c, hf_tokenizer, trained), c, dls.device, most_in_example)
+    model = fit_to_device(build_model(c, hf_tokenizer, trained), c)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
-    if trained is not None:
-        restore_moments(optimizer, model, c.initial_weights)
-    return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch,
-                              c.seed, c.precision, processes, is_static=c.compile, cbs=step_callbacks(c))
+    return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c, processes)
 
 
 # %% [markdown]
@@ -628,12 +571,12 @@ def build_learner(c, hf_tokenizer, dls, trained, processes):
 # milestones.
 
 # %%
-def pretrain(c: MyConfig, processes: Processes | None = None) -> PretrainingLearner:
+def pretrain(c: MyConfig, processes=None) -> PretrainingLearner:
     """Pretrain as described by a completed configuration, or resume that run. Returns the learner.
 
     Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/
     the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
-    processes: that train together; None: those that a launcher started.
+    processes: the Processes that train together; None: those that a launcher started.
     Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     with pretraining_run(c, pretrain, processes) as run:

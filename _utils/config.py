@@ -20,7 +20,14 @@ from _utils.errors import UserError, as_user_error, may_lose_reader, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
-from _utils.objectives.keys import KEYS, conflicting_keys, default_name, keys_without_effect, selected, selecting
+from _utils.objectives.objective_keys import (
+    KEYS,
+    conflicting_keys,
+    default_name,
+    keys_without_effect,
+    selected,
+    selecting,
+)
 from _utils.recipes import RECIPES, is_pair, warmup_in_steps
 from _utils.schedules import UNUSED_KEYS
 
@@ -190,12 +197,16 @@ def complete(config):
         config = config.unless_chosen(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
         config = config.unless_chosen(_values_of_pair(config))
-    config = config.with_defaults({"objective": default_name(RECIPES[config.size], bool(config.discriminator))})
+    recipe = RECIPES[config.size]
+    config = config.with_defaults({"objective": default_name(recipe, bool(config.discriminator))})
     objective = KEYS[selected(config)]
     decider, value = objective.selected_by
     for key in conflicting_keys(config):
         raise UserError(f"{key}={config[key]!r} contradicts {decider}={value!r}. Leave it out.")
-    defaults = _defaults(config, objective)
+    defaults = {key: getattr(recipe, key) for key in FROM_RECIPE}
+    if is_pair(config.initial_weights):  # with its own number of steps: `continued_steps`
+        defaults |= {"steps": None, "lr": recipe.lr if objective.has_new_generator else recipe.lr / 10}
+    defaults |= objective.defaults(config)
     no_effect = [(decider, value.__eq__, keys_without_effect(objective)), *NO_EFFECT]
     config = without_unused(config, no_effect, config.with_defaults(defaults)).with_defaults(defaults)
     if config.steps:
@@ -226,17 +237,6 @@ def without_unused(config, no_effect, decided):
             print(f"Notice: no effect with {decider}={decided[decider]!s:.80}: {', '.join(unused)}")
             config = config.copy_with({key: config.known[key].default for key in unused})
     return config
-
-
-def _defaults(config, objective):
-    """{key: value for None} of keys that the recipe or the objective determines. Continued pretraining has its own
-    number of steps: `continued_steps`.
-    """
-    recipe = RECIPES[config.size]
-    values = {key: getattr(recipe, key) for key in FROM_RECIPE}
-    if is_pair(config.initial_weights):
-        values |= {"steps": None, "lr": recipe.lr if objective.has_new_generator else recipe.lr / 10}
-    return values | objective.defaults(config)
 
 
 def with_schedule(config, steps):
@@ -284,7 +284,7 @@ def continued_steps(config, n_examples):
 
 
 def _check(config, objective):
-    """UserError for values that contradict each other or name something that does not exist."""
+    """Raise UserError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
         _check_pair(config, objective)
     if config.seed is None:
@@ -300,7 +300,7 @@ def _check(config, objective):
 
 
 def _check_texts(config):
-    """UserError for entries of `datas` that do not exist, and of `revisions` that are not in `datas`."""
+    """Raise UserError for entries of `datas` that do not exist, and of `revisions` that are not in `datas`."""
     for source in config.datas:
         check_text(source)
     on_hub = [without_parts(source) for source in config.datas if hub_text(source)]
@@ -310,7 +310,7 @@ def _check_texts(config):
 
 
 def _check_normalization(config):
-    """UserError for cased or strip_accents beside a tokenizer that determines both."""
+    """Raise UserError for cased or strip_accents beside a tokenizer that determines both."""
     if not is_pair(config.initial_weights) and (isinstance(config.vocab, int) or is_vocab_file(config.vocab)):
         return
     for key in ("cased", "strip_accents"):
@@ -321,7 +321,7 @@ def _check_normalization(config):
 
 
 def _check_pair(config, objective):
-    """UserError for keys that conflict with continued pretraining."""
+    """Raise UserError for keys that conflict with continued pretraining."""
     of_pair = ["generator", "discriminator"]
     if not objective.has_new_generator:
         of_pair += ["generator_hidden_size", "generator_layers"]
@@ -337,7 +337,7 @@ def _check_pair(config, objective):
 
 
 def _check_address(where):
-    """UserError for an address to upload to whose kind is unknown or requires a package that is not installed."""
+    """Raise UserError for an address to upload to whose kind is unknown or requires a package that is not installed."""
     if isinstance(where, str):
         import fsspec
         with as_user_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
@@ -346,7 +346,7 @@ def _check_address(where):
 
 
 def check_logger(config):
-    """UserError for a logger whose package is not installed."""
+    """Raise UserError for a logger whose package is not installed."""
     package = PACKAGES.get(config.logger)
     if package and importlib.util.find_spec(package) is None:
         raise UserError(f"logger={config.logger!r} requires a package that is not installed. Run pip install "

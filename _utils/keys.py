@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from _utils.loggers import LOGGERS
 from _utils.names import COMPRESSIONS, HUB_NOTATION
-from _utils.objectives.keys import NAMES
+from _utils.objectives.objective_keys import NAMES
 from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
 from _utils.schedules import SCHEDULES
 

@@ -69,7 +69,7 @@ def is_path(source):
 
 
 def check_text(source):
-    """UserError for an entry of `datas` that is a path at which there is nothing. Globs are not looked up.
+    """Raise UserError for an entry of `datas` that is a path at which there is nothing. Globs are not looked up.
 
     Prints a notice if a path has the name of a corpus.
     """

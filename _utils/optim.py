@@ -87,7 +87,7 @@ def decay_groups(named_parameters, weight_decay=.01):
 
 
 def clip_by_global_norm(parameters: Iterable[Tensor], max_norm: float = 1.) -> Tensor:
-    """`clip_gradients` of parameters that have one."""
+    """Clip the gradients of parameters as `clip_gradients` does. Parameters without a gradient are skipped."""
     return clip_gradients([p.grad for p in parameters if p.grad is not None], max_norm)
 
 

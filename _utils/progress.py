@@ -47,6 +47,6 @@ class Progress(tqdm):
 
 
 def counted(n, noun):
-    """A number and a noun: "1 epoch", "2.5 epochs"."""
+    """Format a number with its noun: "1 epoch", "2.5 epochs"."""
     number = f"{n:.3g}"
     return f"{number} {noun}" if number == "1" else f"{number} {noun}s"

@@ -21,7 +21,7 @@ TYINGS = {
 }
 
 
-# The values of the key `masking`, and whether [UNK] may be masked (F9, D2). Their functions are in Pretrain.ipynb.
+# The values of the key `masking`, whose functions are in Pretrain.ipynb, and whether [UNK] may be masked (F9, D2).
 MASKINGS = {"bernoulli": False, "official": True}
 FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weights`
 
@@ -108,7 +108,7 @@ class Recipe:
         return self.discriminator or self.generator
 
 
-def electra(generator_size, family="electra", **sizes):
+def electra_networks(generator_size, family="electra", **sizes):
     """{'generator': Network, 'discriminator': Network} of an ELECTRA, whose discriminator has these sizes.
 
     The generator's hidden size is that of the discriminator times `generator_size`.
@@ -155,31 +155,31 @@ _TINY_ALBERT = Network("albert", layers=2, hidden=128, heads=2, intermediate=512
 RECIPES = {
     # The paper's, and Google's released model.
     "small": Recipe(
-        **electra(1 / 4, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
+        **electra_networks(1 / 4, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
         max_length=128, mask_prob=.15, bs=128, steps=1_000_000, warmup_steps=10_000, lr=5e-4,
         glue_lr=3e-4, layer_decay=.8, glue_length=128,
     ),
     "base": Recipe(
-        **electra(1 / 3, layers=12, hidden=768, heads=12, intermediate=3072, embedding=768),
+        **electra_networks(1 / 3, layers=12, hidden=768, heads=12, intermediate=3072, embedding=768),
         max_length=512, mask_prob=.15, bs=256, steps=766_000, warmup_steps=10_000, lr=2e-4,
         glue_lr=1e-4, layer_decay=.8, glue_length=512,
     ),
     "large": Recipe(
-        **electra(1 / 4, layers=24, hidden=1024, heads=16, intermediate=4096, embedding=1024),
+        **electra_networks(1 / 4, layers=24, hidden=1024, heads=16, intermediate=4096, embedding=1024),
         max_length=512, mask_prob=.25, bs=2048, steps=400_000, warmup_steps=10_000, lr=2e-4,
         glue_lr=5e-5, layer_decay=.9, glue_length=512,
     ),
     "small++": Recipe(
-        **electra(1, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
+        **electra_networks(1, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
         max_length=512, mask_prob=.15, bs=128, steps=4_000_000, warmup_steps=10_000, lr=5e-4,
         glue_lr=3e-4, layer_decay=.8, glue_length=512,
     ),
-    "tiny": Recipe(**electra(1 / 4, layers=2, hidden=128, heads=2, intermediate=512, embedding=128), **_TINY),
+    "tiny": Recipe(**electra_networks(1 / 4, layers=2, hidden=128, heads=2, intermediate=512, embedding=128), **_TINY),
     # An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et
     # al., 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the
     # frequencies of tokens alone (docs/results.md).
     "mini": Recipe(
-        **electra(1 / 2, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128),
+        **electra_networks(1 / 2, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128),
         max_length=64, mask_prob=.15, bs=64, steps=37_000, warmup_steps=1_000, lr=5e-4,
         glue_lr=3e-4, layer_decay=.8, glue_length=128,
     ),
@@ -188,7 +188,7 @@ RECIPES = {
     # of .525 on text with random replacements (`_utils/training/corrupted_text.py`), and .58 with a generator that was
     # trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
     "quickstart": Recipe(
-        **electra(1, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128, dropout=0.),
+        **electra_networks(1, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128, dropout=0.),
         max_length=48, mask_prob=.25, bs=32, steps=1_500, warmup_steps=60, lr=2e-3,
         glue_lr=1e-3, layer_decay=.8, glue_length=128,
         initializer_range=.05, tying="all", disc_weight=5.,

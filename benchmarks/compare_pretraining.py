@@ -9,8 +9,8 @@ from _utils.errors import UserError
 from _utils.finetuning.runs import SCORES, Runs
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
-from _utils.objectives.keys import selected
-from _utils.objectives.kinds import OBJECTIVES
+from _utils.objectives.objective_keys import selected
+from _utils.objectives.registry import OBJECTIVES
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
 from _utils.runs.checkpoints import load_pretraining_checkpoint

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 from functools import partial
 
-from _utils.objectives.keys import NAMES, default_name
+from _utils.objectives.objective_keys import NAMES, default_name
 from _utils.recipes import RECIPES
 
 

@@ -257,7 +257,7 @@ def steps(size, kind, device, miniature, seconds=9.):
             yield {**found, "row": row, "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s"}
         row |= {"host ms/step": host_ms(training), "peak MB": peak_memory(device) / 1e6}
         yield {"row": row}
-        if training.learn.train_iter % training.learn.training_recorder.every == 0:  # which begins new metrics
+        if training.learn.train_iter % training.learn.training_log.every == 0:  # which begins new metrics
             training.take(1)
     yield checks_of_steps(training, kind)
     throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)

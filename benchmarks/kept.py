@@ -23,7 +23,7 @@ from fastai.callback.core import Callback
 from _utils.errors import UserError, print_user_errors
 from _utils.files import write_atomically
 from _utils.runs.checkpoints import load_checkpoint, pretraining_checkpoint
-from _utils.training.callbacks import TrainingRecorder
+from _utils.training.callbacks import ResumeCheckpoint
 
 PIECE = 15_000_000  # bytes
 COMPILED = "datasets/compiled"
@@ -34,7 +34,7 @@ class Keep(Callback):
 
     It does so every `minutes`, and at the end.
     """
-    order = TrainingRecorder.order + 1
+    order = ResumeCheckpoint.order + 1
 
     def __init__(self, run, folder, minutes):
         self.run, self.folder, self.seconds = run, Path(folder), 60 * minutes

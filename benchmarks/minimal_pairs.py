@@ -13,11 +13,11 @@ from _utils.files import read_json_lines, read_text, write_atomically
 from _utils.finetuning.results import as_text
 from _utils.networks import build_network, load_with_head
 from _utils.networks.build import check_length
-from _utils.objectives.kinds import check_fills_masks, objective_of
+from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.seeds import set_seed
 from _utils.text import text_tokenizer
 from _utils.training.device import choose_device
-from _utils.training.scores import token_scores
+from _utils.training.pseudo_likelihood import token_scores
 from benchmarks.report import check_output
 
 # Keys of a line. A paradigm (UID) is a template of pairs, a phenomenon (linguistics_term) has one or more of them.

@@ -32,13 +32,13 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS, Count, count, list_of
-from _utils.objectives.keys import NAMES, selected
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.objective_keys import NAMES, selected
+from _utils.objectives.registry import objective_of
 from _utils.recipes import RECIPES
 from _utils.seeds import set_seed
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
-from _utils.training.callbacks import StopSignals, TrainingRecorder
+from _utils.training.callbacks import TrainingLog
 from _utils.training.device import choose_device, has_on_cpu
 from _utils.training.learners import DTYPES
 from _utils.training.pretraining_run import fit_to_hardware
@@ -114,13 +114,13 @@ def begin(learn, c):
 
     Returns the callback for their metrics, which are computed but not written.
     """
-    training_recorder = TrainingRecorder(c.steps, c.bs * c.max_length, c.steps, StopSignals())
-    learn.add_cb(training_recorder)
+    training_log = TrainingLog(c.steps, c.bs * c.max_length, c.steps)
+    learn.add_cb(training_log)
     learn.n_epoch, learn.n_iter = 1, c.steps
     for event in ("before_fit", "before_epoch", "before_train"):
         learn(event)
-    training_recorder.close()  # the progress bar
-    return training_recorder
+    training_log.close()  # the progress bar
+    return training_log
 
 
 def bytes_of(tensors):

@@ -19,7 +19,7 @@ from _utils.files import write_text_atomically
 from _utils.finetuning.quickstart import SHIPPED
 from _utils.finetuning.runs import Runs, percent
 from _utils.networks import load_with_head
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.registry import objective_of
 from _utils.runs import RunFolder, read_metrics
 from _utils.text import load_documents
 from _utils.training.corrupted_text import measure

@@ -15,7 +15,7 @@ from _utils.keys import PRETRAIN_KEYS
 from _utils.names import find_checkpoint
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
-from _utils.objectives.kinds import check_fills_masks
+from _utils.objectives.registry import check_fills_masks
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import split_held_out

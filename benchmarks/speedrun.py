@@ -30,14 +30,14 @@ from _utils.config import MyConfig, complete, with_schedule
 from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.keys import PRETRAIN_KEYS, Count, Positive, Text, count, list_of
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.registry import objective_of
 from _utils.runs.checkpoints import find_resume_checkpoint, save_checkpoint
 from _utils.runs.log import RunFolder
 from _utils.text import load_data, prepare_data
-from _utils.training.callbacks import Stopped
+from _utils.training.callbacks import Stopped, step_callbacks
 from _utils.training.cuda_graph import state_restored
 from _utils.training.metrics import evaluate
-from _utils.training.pretraining_run import pretraining_run, step_callbacks
+from _utils.training.pretraining_run import pretraining_run
 from benchmarks.kept import Keep
 from benchmarks.pretraining import begin
 from benchmarks.report import launcher, parse, seconds_of
@@ -131,7 +131,7 @@ def steps_until(deadline, per_step, run, learn):
         learn.keep.write()  # the compiled step, which later files do not contain
     c, per_save, per_batch = run.c, seconds_per_save(run, learn), seconds_per_held_out_batch(learn)
     left = deadline - time.time() - SECONDS_AROUND
-    n_batches = min(sum(map(len, learn.dls.loaders[1:])), max(4, left / per_step / 20))  # as TrainingRecorder.evaluate
+    n_batches = min(sum(map(len, learn.dls.loaders[1:])), max(4, left / per_step / 20))  # as Milestones.evaluate
     n_saves = 1 + len(c.milestones) + left / 60 / c.save_minutes
     pauses = n_saves * per_save + len(c.milestones) * n_batches * per_batch
     steps = min(run.processes.gather(math.floor((left - pauses) / (SLACK * per_step))))
@@ -150,7 +150,7 @@ def seconds_per_step(learn, c, left):
     """
     learn.dls.train.start, learn.dls.train.n = 0, MOST_TIMED * c.bs  # set again when it trains
     with state_restored(learn):
-        training_recorder, batches = begin(learn, c), iter(learn.dls.train)
+        training_log, batches = begin(learn, c), iter(learn.dls.train)
 
         def take(n):
             for _ in range(n):
@@ -160,7 +160,7 @@ def seconds_per_step(learn, c, left):
         n = min(learn.processes.gather(max(3, min(MOST_TIMED - 5, round(min(5., .02 * left) / roughly)))))
         found = seconds_of(lambda: take(n), learn.device) / n
         batches.close()
-        learn.remove_cb(training_recorder)
+        learn.remove_cb(training_log)
         learn.train_iter = 0
     return found
 

@@ -18,9 +18,9 @@ from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.plan import for_checkpoint
 from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
-from _utils.objectives.keys import KEYS
-from _utils.objectives.kinds import OBJECTIVES
-from _utils.recipes import MASKINGS, RECIPES
+from _utils.objectives.objective_keys import KEYS
+from _utils.objectives.registry import OBJECTIVES
+from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.names import GLUE_TEST_FILES
 from pretrain import c
@@ -358,7 +358,7 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
 
 def test_what_the_keys_select_exists():
     assert KEYS.keys() == OBJECTIVES.keys()
-    assert KEYS_OF_KINDS.keys() == KINDS.keys() and MASKINGS.keys() == pretrain.MASKING_FUNCTIONS.keys()
+    assert KEYS_OF_KINDS.keys() == KINDS.keys()
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():

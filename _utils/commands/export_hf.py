@@ -14,8 +14,8 @@ from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, t
 from _utils.names import find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.objectives.keys import ELECTRA
-from _utils.objectives.kinds import OBJECTIVES, objective_of
+from _utils.objectives.objective_keys import ELECTRA
+from _utils.objectives.registry import OBJECTIVES, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
 from _utils.runs.log import MILESTONE, read_metrics

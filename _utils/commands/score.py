@@ -10,7 +10,7 @@ from _utils.custom.table_files import FORMATS, read_table
 from _utils.errors import UserError
 from _utils.files import read_text
 from _utils.names import check_file
-from _utils.training.scores import load
+from _utils.training.pseudo_likelihood import load
 
 
 def score(checkpoint, file, *, text, group, tokens, part, device):

@@ -19,7 +19,7 @@ from _utils.finetuning.plan import chosen_runs, for_checkpoint, load_tables, pla
 from _utils.finetuning.results import line_about, print_tables, report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, SCORES, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.networks import load_pretrained
-from _utils.objectives.keys import selected
+from _utils.objectives.objective_keys import selected
 from _utils.runs import RunLog, locked
 from _utils.runs.definitions import definitions_of
 from _utils.tasks.rows import EncodedTask, encode_task, text_messages

@@ -10,7 +10,6 @@ from _utils.networks.build import (
     max_positions,
     replaced_logits,
     share_parameters,
-    shared_modules,
 )
 from _utils.networks.faster_layers import (
     first_position_only,
@@ -29,4 +28,4 @@ from _utils.networks.pretrained import (
     load_with_head,
 )
 from _utils.networks.sampling import SAMPLERS, argmax, gumbel_like
-from _utils.networks.slots import Slots, fill_slots, masked_slots, slot_capacity
+from _utils.networks.slots import fill_slots, masked_slots, max_slots, slot_capacity

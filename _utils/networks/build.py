@@ -91,7 +91,7 @@ def read_config(source, vocab_size, pad_token_id):
 
 
 def _check_keys(source):
-    """UserError for a key that the family does not have, or that follows from the vocabulary of the data."""
+    """Raise UserError for a key that the family does not have, or that follows from the vocabulary of the data."""
     default = AutoConfig.for_model(source["model_type"])
     known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
     for key in set(source) - known:
@@ -151,15 +151,19 @@ def shared_modules(generator, discriminator, tying):
     return pairs
 
 
-def share_parameters(source, target):
-    """Make the parameters of the module `target` the same objects as those of `source`, by name."""
-    for name, parameter in source.named_parameters():
-        owner, _, leaf = name.rpartition(".")
-        setattr(target.get_submodule(owner), leaf, parameter)
+def share_parameters(generator, discriminator, tying):
+    """Make the parameters of the discriminator that `tying` shares the same objects as the generator's.
+
+    Raises UserError as `shared_modules`.
+    """
+    for source, target in shared_modules(generator, discriminator, tying):
+        for name, parameter in source.named_parameters():
+            owner, _, leaf = name.rpartition(".")
+            setattr(target.get_submodule(owner), leaf, parameter)
 
 
 def check_length(network, max_length, name):
-    """UserError if a network has fewer than max_length positions; `name` is for the message."""
+    """Raise UserError if a network has fewer than max_length positions; `name` is for the message."""
     positions = max_positions(network)
     if max_length > positions:
         raise UserError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or "
@@ -175,8 +179,7 @@ def max_positions(network):
 
 
 def has_learned_positions(network):
-    """Whether a network has a trained embedding of each position, unlike RoFormer, whose rotary positions are computed.
-    """
+    """Whether a network has a trained embedding of each position. RoFormer computes its rotary positions."""
     return any("position" in name and parameter.requires_grad and "embeddings" in name
                for name, parameter in network.base_model.named_parameters())
 

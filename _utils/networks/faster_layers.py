@@ -1,4 +1,4 @@
-"""Faster layers: attention, dropout, random bits, heads at some positions only; and what a device needs of them."""
+"""Faster layers: attention, dropout, heads at selected positions. `fit_to_device` chooses those that a device needs."""
 import contextlib
 from functools import partial
 
@@ -184,18 +184,18 @@ def first_position_only(encoder):
     return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))
 
 
-def fit_to_device(model, c, device, max_slots=None):
-    """Move an ELECTRAModel to a device, with layers that are fast there. Returns it.
+def fit_to_device(model, c):
+    """Move an ELECTRAModel to the device of a configuration, with layers that are fast there. Returns it.
 
-    On a GPU, and if the step is compiled, all micro-batches have the same shapes, and no number is read from the
-    device.
-    c: the configuration.   max_slots: as in `slot_capacity`, which fixes the number of masked tokens.
+    On a GPU, and if the step is compiled, all micro-batches have the same shapes, with a fixed number of masked tokens,
+    and no number is read from the device.
     """
+    device = torch.device(c.device)
     model.to(device)
     if device.type == "cpu" and not c.compile:
         make_dropout_cheap(model)
         return model
-    model.n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, max_slots=max_slots)
+    model.n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking)
     set_attention(model, "sdpa_static")
     for network in model.children():
         if hasattr(network, "get_output_embeddings") and network.get_output_embeddings():

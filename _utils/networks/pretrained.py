@@ -301,7 +301,7 @@ def load_pair(name, size, max_length, tying="embeddings"):
 
 
 def check_trained_together(generator, discriminator, tying, name):
-    """UserError for trained networks that differ in the parameters that `tying` shares (F24). name: of the pair."""
+    """Raise UserError for trained networks that differ in the parameters that `tying` shares (F24)."""
     for source, target in shared_modules(generator, discriminator, tying):
         for key, value in target.state_dict().items():
             # one may have been stored in half precision
@@ -311,7 +311,7 @@ def check_trained_together(generator, discriminator, tying, name):
 
 
 def check_tied_output(network, name):
-    """UserError if a trained masked language model has a separate output layer, which tying would overwrite.
+    """Raise UserError if a trained masked language model has a separate output layer, which tying would overwrite.
 
     name: of the model, for the message.
     """
@@ -359,33 +359,28 @@ def load_weights(network, weights, path):
 
 
 def _check_size(name, config, size):
-    """UserError for a model with the shape of another recipe, whose learning rates would be wrong. size: or None."""
+    """Raise UserError for a model with the shape of another recipe, whose learning rates would be wrong."""
     fitting = sizes_of(config)
     if size and fitting and size not in fitting:
         raise UserError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
 
 
+@torch.no_grad()
 def add_tokens(networks, old, new):
     """Extend trained networks, in place, from the vocabulary of the tokenizer `old` to that of `new`, which has more.
 
     The token embedding of a new token, and in a masked language model its output bias, start as the mean of those of
     the pieces into which `old` splits it.
     """
-    pieces = pieces_of_new_tokens(old, new)
+    pieces = pieces_of_new_tokens(old, new)  # lists of ids
+    first, size = len(old), len(old) + len(pieces)
     for network in networks if pieces else ():
-        _extend(network, len(old), pieces)
-
-
-@torch.no_grad()
-def _extend(network, first, pieces):
-    """Set the rows of the ids from `first` on to the means of the rows of their pieces, lists of ids."""
-    size = first + len(pieces)
-    if size > network.get_input_embeddings().num_embeddings:
-        family = network.config.model_type
-        with as_user_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
-            network.resize_token_embeddings(size, mean_resizing=False)
-    output = network.get_output_embeddings()
-    tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
-    for table in tables:  # tied weights occur twice, which changes nothing
-        table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])
+        if size > network.get_input_embeddings().num_embeddings:
+            family = network.config.model_type
+            with as_user_error(f"The vocabulary of a {family} model cannot be extended ({{error}}). Leave out vocab."):
+                network.resize_token_embeddings(size, mean_resizing=False)
+        output = network.get_output_embeddings()
+        tables = [network.get_input_embeddings().weight, *(output.parameters() if output else ())]
+        for table in tables:  # tied weights occur twice, which changes nothing
+            table[first:size] = torch.stack([table[ids].mean(0) for ids in pieces])

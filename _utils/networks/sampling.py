@@ -1,4 +1,4 @@
-"""Random numbers and the argmax of `sample` in Pretrain.ipynb, quick on a CPU, and samplers beside it."""
+"""Gumbel noise and argmax that are fast on a CPU, for `sample` in Pretrain.ipynb, and the other samplers."""
 import torch
 
 from _utils.networks.faster_layers import random_bits
@@ -26,7 +26,7 @@ def uniform_like(x):
 
 
 def argmax(x):
-    """x.argmax(-1), (N,), of logits (N, V) in any dtype: the first of several largest values. Has no gradient."""
+    """Return x.argmax(-1), (N,), of logits (N, V) in any dtype: the first of several largest, without gradient."""
     if type(x) is not torch.Tensor or x.device.type != "cpu" or torch.compiler.is_compiling():
         return x.argmax(-1)
     x = x.detach()

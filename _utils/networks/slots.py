@@ -43,15 +43,21 @@ def fill_slots(tokens, slots, sampled):
     return torch.where(times > 0, total // times.clamp(min=1), tokens).view(shape)
 
 
-def slot_capacity(shape, mlm_probability, max_slots=None):
+def max_slots(length, mlm_probability):
+    """Largest number of slots in an example of `length` tokens with masking='official'.
+
+    Source: configure_pretraining.py:max_predictions_per_seq (F7).
+    """
+    return max(1, int((mlm_probability + .005) * length))
+
+
+def slot_capacity(shape, mlm_probability, masking="bernoulli"):
     """A number of slots that a batch of `shape` (B, L) does not exceed, rounded up to a multiple of 64.
 
-    GPUs multiply matrices of such sizes faster.
-    max_slots: function of (L, mlm_probability), the largest number in an example. None: masks are independent; the
-    number is then their mean plus 8 standard deviations.
+    GPUs multiply matrices of such sizes faster. With independent masks it is their mean plus 8 standard deviations.
     """
     n_tokens = shape[0] * shape[1]
-    if max_slots:
+    if masking == "official":
         capacity = shape[0] * max_slots(shape[1], mlm_probability)
     else:
         mean = n_tokens * mlm_probability

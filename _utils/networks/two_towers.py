@@ -64,7 +64,10 @@ class TwoTowers(nn.Module):
             return self.predictions.decoder(self.states[positions])
 
     def cross_entropy(self, targets, is_counted):
-        """(sum of the loss, (); logsumexp of the logits, (B * L,)) of the last text; targets, is_counted: (B, L)."""
+        """Return (sum of the loss, (); logsumexp of the logits, (B * L,)) of the last text.
+
+        targets, is_counted: (B, L).
+        """
         decoder = self.predictions.decoder
         counted = is_counted.flatten().float()
         return cross_entropy_everywhere(self.states, decoder.weight, decoder.bias, targets.flatten(), counted)
@@ -114,7 +117,7 @@ def causal_masks(attention_mask):
 
 
 def cross_entropy_everywhere(states, weight, bias, targets, counted):
-    """(sum of the cross-entropy where `counted`, (); logsumexp of the logits, (N,), without gradient).
+    """Return (sum of the cross-entropy where `counted`, (); logsumexp of the logits, (N,), without gradient).
 
     states: (N, E).   weight, bias: of the output layer, (V, E) and (V,).   targets: (N,).   counted: (N,), 1. or 0.
     As F.cross_entropy, but the logits (N, V) never exist as a whole: their gradients are computed with the loss, in
@@ -131,7 +134,7 @@ def cross_entropy_everywhere(states, weight, bias, targets, counted):
 
 
 def _loss_and_gradients(states, weight, bias, targets, counted, is_training):
-    """(sum of the loss (), logsumexp (N,), if is_training gradients of states, weight and bias in float32)."""
+    """Return (sum of the loss (), logsumexp (N,), if is_training gradients of states, weight and bias in float32)."""
     device, extra = states.device.type, -len(weight) % 64  # GPUs multiply matrices of aligned sizes faster
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
     padded = F.pad(weight, (0, 0, 0, extra)).to(dtype)

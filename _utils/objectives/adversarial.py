@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.faster_layers import head_positions
-from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective, WeightedLoss
+from _utils.objectives.base import AS_DISCRIMINATOR, BY_DETECTION, ELECTRA_LINK, Objective, WeightedLoss
 
 
 class WithBaseline:
@@ -60,9 +60,9 @@ class AdversarialLoss(WeightedLoss):
 
 class Adversarial(Objective):
     changes = (WithBaseline,)
-    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
+    training = {"discriminator": f"{BY_DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
                 "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "
-                             f"the generator of an adversarial {ELECTRA}"}
+                             f"the generator of an adversarial {ELECTRA_LINK}"}
 
-    def make_loss(self, c, electra_loss):
-        return AdversarialLoss(super().make_loss(c, electra_loss))
+    def build_loss(self, c, electra_loss):
+        return AdversarialLoss(super().build_loss(c, electra_loss))

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.networks.faster_layers import head_positions
-from _utils.objectives.base import ELECTRA
+from _utils.objectives.base import ELECTRA_LINK
 from _utils.objectives.second_mlm import PredictsTokens, SecondMLM, SecondNetworkLoss
 
 
@@ -43,9 +43,9 @@ class AllTokensMLM(SecondMLM):
     title = "All-Tokens MLM"
     changes = (CopiesOrPredicts,)
     loss = AllTokensMLMLoss
-    training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in "
-                             "which a generator replaced some, with a copy mechanism that is not part of this model. "
-                             "Its inputs contained no [MASK]"}
+    training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA_LINK}: to predict all original tokens of a "
+                             "text in which a generator replaced some, with a copy mechanism that is not part of this "
+                             "model. Its inputs contained no [MASK]"}
 
     def predicted(self, mask_prob):
         return mask_prob + 1.

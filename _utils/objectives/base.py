@@ -5,13 +5,13 @@ A new objective has three places:
 1. A file with a subclass of `Objective`, which defines only what differs:
 
     networks, fresh, load_pair       the networks that are built, or loaded and continued
-    changes, make_loss, predicted    what it changes in the model and the loss of Pretrain.ipynb, and in their memory
+    changes, build_loss, predicted   what it changes in the model and the loss of Pretrain.ipynb, and in their memory
     first_stage                      a run that comes before
     title, training, fills_masks     how exported networks are described
     token_score                      what the discriminator's logits say about a text
 
-2. An entry in keys.py: KEYS, which says what it means for the keys of a configuration.
-3. An entry in kinds.py: OBJECTIVES, under the same name.
+2. An entry in objective_keys.py: KEYS, which says what it means for the keys of a configuration.
+3. An entry in registry.py: OBJECTIVES, under the same name.
 
 A model may name the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
 positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. The loss has the
@@ -24,15 +24,15 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from _utils.networks.build import build_network, check_length, read_config, shared_modules
+from _utils.networks.build import build_network, check_length, initialize_officially, read_config, shared_modules
 from _utils.networks.pretrained import load_pair
-from _utils.recipes import is_pair, recipe_of
+from _utils.recipes import RECIPES, is_pair, recipe_of
 from _utils.text.vocabulary import load_tokenizer
 
-ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
-DETECTION, MASKED_LM = "by replaced token detection", "by masked language modelling"
-AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA}"
-AS_GENERATOR = f"{MASKED_LM}, as the generator of an {ELECTRA}"
+ELECTRA_LINK = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
+BY_DETECTION, BY_MASKED_LM = "by replaced token detection", "by masked language modelling"
+AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA_LINK}"
+AS_GENERATOR = f"{BY_MASKED_LM}, as the generator of an {ELECTRA_LINK}"
 
 
 class TrainedNetwork(NamedTuple):
@@ -114,14 +114,21 @@ class Objective:
 
     changes = ()  # mixins of the notebook's ELECTRAModel, which override what differs; their `c` is the configuration
 
-    def make_model(self, c, networks, hf_tokenizer, electra_model):
-        """The model of a configuration. electra_model: the class ELECTRAModel of the notebook."""
-        model_class = type("Model", (*self.changes, electra_model), {"c": c}) if self.changes else electra_model
-        generator, discriminator = networks if len(networks) > 1 else (*networks, None)
-        return model_class(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct,
-                           c.tying)
+    def build_model(self, c, hf_tokenizer, electra_model, trained=None):
+        """The model of a configuration.
 
-    def make_loss(self, c, electra_loss):
+        electra_model: the class ELECTRAModel of the notebook.   trained: networks to continue from; None: fresh ones.
+        """
+        networks = trained or self.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
+        generator, discriminator = networks if len(networks) > 1 else (*networks, None)
+        model_class = type("Model", (*self.changes, electra_model), {"c": c}) if self.changes else electra_model
+        model = model_class(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct,
+                            c.tying)
+        if trained is None and c.initial_weights == "official":
+            initialize_officially(model, RECIPES[c.size].initializer_range)
+        return model
+
+    def build_loss(self, c, electra_loss):
         """The loss function of a configuration. electra_loss: the class ELECTRALoss of the notebook."""
         return electra_loss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
 
@@ -138,5 +145,5 @@ class Objective:
     title = None  # of a network that is not ELECTRA's
     fills_masks = True  # whether an exported masked language model has seen [MASK]
     token_score = None  # what minus the discriminator's logit of a token is, if it is not log-odds
-    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR}",  # phrases after "Pretrained"
+    training = {"discriminator": f"{BY_DETECTION}, {AS_DISCRIMINATOR}",  # phrases after "Pretrained"
                 "generator": AS_GENERATOR}

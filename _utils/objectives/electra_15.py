@@ -1,5 +1,5 @@
 """ELECTRA 15%: the discriminator is trained and measured at the masked positions only (paper, section 3.5)."""
-from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
+from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, BY_DETECTION, Objective
 
 
 class MaskedPositionsOnly:
@@ -15,5 +15,5 @@ class MaskedPositionsOnly:
 
 class ELECTRA15(Objective):
     changes = (MaskedPositionsOnly,)
-    training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%",
+    training = {"discriminator": f"{BY_DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%",
                 "generator": f"{AS_GENERATOR} 15%"}

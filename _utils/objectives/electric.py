@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from _utils.errors import UserError
 from _utils.names import find_checkpoint
-from _utils.networks.build import share_parameters, shared_modules
+from _utils.networks.build import share_parameters
 from _utils.networks.pretrained import (
     check_trained_together,
     config_of,
@@ -19,7 +19,7 @@ from _utils.networks.pretrained import (
     with_prefix,
 )
 from _utils.networks.two_towers import TwoTowers
-from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective, WeightedLoss
+from _utils.objectives.base import AS_DISCRIMINATOR, BY_DETECTION, Objective, WeightedLoss
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import never_masked
 
@@ -40,8 +40,7 @@ class WithTwoTowers:
 
     def __init__(self, towers, discriminator, hf_tokenizer, *settings):
         super().__init__(towers, discriminator, hf_tokenizer, *settings)
-        for source, target in shared_modules(towers.ltr, towers.rtl, self.c.tying):
-            share_parameters(source, target)
+        share_parameters(towers.ltr, towers.rtl, self.c.tying)
         self.never_masked = never_masked(hf_tokenizer, self.c.masking)  # ids of special tokens
 
     def saved_networks(self):
@@ -97,7 +96,7 @@ class TwoTowerLoss(WeightedLoss):
 
 class TwoTowerGenerator(Objective):
     changes = (WithTwoTowers,)
-    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} whose generator has two towers"}
+    training = {"discriminator": f"{BY_DETECTION}, {AS_DISCRIMINATOR} whose generator has two towers"}
 
     def fresh(self, c, vocab_size, pad_token_id=0):
         generator, discriminator = super().fresh(c, vocab_size, pad_token_id)
@@ -109,7 +108,7 @@ class TwoTowerGenerator(Objective):
         check_trained_together(towers, discriminator, c.tying, name)
         return towers, discriminator
 
-    def make_loss(self, c, electra_loss):
+    def build_loss(self, c, electra_loss):
         return TwoTowerLoss((c.gen_weight, c.disc_weight))
 
 

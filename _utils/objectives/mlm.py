@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from _utils.objectives.base import GENERATOR, MASKED_LM, Objective, WeightedLoss, smoothing
+from _utils.objectives.base import BY_MASKED_LM, GENERATOR, Objective, WeightedLoss, smoothing
 
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
@@ -36,7 +36,7 @@ class MaskedLMLoss(WeightedLoss):
 class MaskedLM(Objective):
     networks = (GENERATOR._replace(shape="encoder"),)
     title = "masked language model"
-    training = {"generator": MASKED_LM}
+    training = {"generator": BY_MASKED_LM}
 
-    def make_loss(self, c, electra_loss):
+    def build_loss(self, c, electra_loss):
         return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)

@@ -2,7 +2,7 @@
 
 It is described in section 3.5 of the paper.
 """
-from _utils.objectives.base import ELECTRA
+from _utils.objectives.base import ELECTRA_LINK
 from _utils.objectives.electra_15 import MaskedPositionsOnly
 from _utils.objectives.mlm import masked_lm_loss
 from _utils.objectives.second_mlm import PredictsTokens, SecondMLM, SecondNetworkLoss
@@ -20,8 +20,8 @@ class ReplaceMLM(SecondMLM):
     title = "Replace MLM"
     changes = (MaskedPositionsOnly, PredictsTokens)
     loss = ReplaceMLMLoss
-    training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "
-                             "which a generator replaced some. Its inputs contained no [MASK]"}
+    training = {"generator": f"by Replace MLM, a variant of {ELECTRA_LINK}: to predict the original tokens at "
+                             "positions at which a generator replaced some. Its inputs contained no [MASK]"}
 
     def predicted(self, mask_prob):
         return 2 * mask_prob

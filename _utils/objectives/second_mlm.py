@@ -53,5 +53,5 @@ class SecondMLM(Objective):
     fills_masks = False
     networks = (GENERATOR, DISCRIMINATOR._replace(part="generator"))
 
-    def make_loss(self, c, electra_loss):
+    def build_loss(self, c, electra_loss):
         return self.loss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

@@ -9,14 +9,14 @@ import torch
 
 from _utils.networks.build import build_network, initialize_officially
 from _utils.networks.pretrained import load_with_head
-from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
+from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, BY_DETECTION, Objective
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import is_finished
 from _utils.runs.log import RunFolder
 
 
 class TwoStage(Objective):
-    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} in two stages, after its generator",
+    training = {"discriminator": f"{BY_DETECTION}, {AS_DISCRIMINATOR} in two stages, after its generator",
                 "generator": f"{AS_GENERATOR} in two stages, before its discriminator"}
 
     def first_stage(self, c, processes, pretrain):

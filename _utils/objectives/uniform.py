@@ -2,7 +2,7 @@
 import torch
 from torch import nn
 
-from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, Objective
+from _utils.objectives.base import AS_DISCRIMINATOR, BY_DETECTION, Objective
 
 
 class EqualLogits(nn.Module):
@@ -30,5 +30,5 @@ class WithoutGenerator:
 
 class UniformGenerator(Objective):
     changes = (WithoutGenerator,)
-    training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
+    training = {"discriminator": f"{BY_DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
                                  "generator"}

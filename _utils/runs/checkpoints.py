@@ -76,7 +76,7 @@ def load_pretraining_checkpoint(path):
 
 
 def check_format(content, what, advice="Use that version, or train again."):
-    """UserError if the content of a checkpoint or a record was written by a version with another FORMAT.
+    """Raise UserError if the content of a checkpoint or a record was written by a version with another FORMAT.
 
     what, advice: the beginning and the end of the message.
     """
@@ -166,7 +166,7 @@ def find_resume_checkpoint(folder):
 
 
 def resume(config, run, contents_of):
-    """(configuration, checkpoint to resume from or None) of a RunFolder.
+    """Return (configuration, checkpoint to resume from or None) of a RunFolder.
 
     The configuration takes over what the run chose for its hardware.
     contents_of: function of a configuration and keys; {key: hash} of the files that those keys name. A key may name
@@ -204,7 +204,7 @@ def is_finished(config, run):
 def _with_choices_of(checkpoint, config, run, contents_of=lambda *_: {}):
     """The configuration with what a RunFolder chose, which is in its checkpoint.
 
-    UserError for settings that must not differ.
+    Raises UserError for settings that must not differ.
     """
     check_format(checkpoint, f"The run in {str(run.folder)!r}", f"Use that version to resume it, {OTHERWISE}")
     original = {name: key.default for name, key in config.known.items()} | checkpoint["config"]

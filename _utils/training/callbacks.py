@@ -14,7 +14,9 @@ from fastcore.basics import store_attr
 from _utils.errors import UserError, is_first_process
 from _utils.progress import Progress
 from _utils.runs.checkpoints import save_checkpoint, save_resume_checkpoint
+from _utils.schedules import schedules
 from _utils.text.batches import STOP_SIGNALS
+from _utils.training.cuda_graph import CompiledStep
 from _utils.training.metrics import described, evaluate, warning_of_collapse
 
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
@@ -76,95 +78,82 @@ class Schedule(Callback):
             self.opt.set_hyper(name, function(self.learn.train_iter / self.steps))
 
 
-class TrainingRecorder(Callback):
-    """Logs, evaluates, saves and stops after a step of pretraining, in the order of `after_batch`.
+def step_callbacks(c):
+    """Callbacks of the training step: the learning rate, and compiling."""
+    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
+    compiled = [CompiledStep(with_update="mom" not in functions)] if c.compile else []
+    return [Schedule(functions, c.steps), *compiled]
 
-    It logs a row of metrics every steps / 200 steps, but at least every 100th.
+
+class TrainingLog(Callback):
+    """Logs a row of metrics every steps / 200 steps, but at least every 100th, and shows a progress bar.
+
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends.
-    signals: StopSignals.
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
-    milestones: from `milestone_steps`.   save_milestone(percent or step): writes its checkpoint.
-    folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes`
-    (0: with each row of metrics), and before a stop; None: not saved.   must_match: what a resumed run must share, to
-    be saved with it.
-    checkpoint: what an earlier process saved, to resume from; None starts at step 0.
     """
     order = 10
 
-    def __init__(
-        self,
-        steps,
-        tokens_per_step,
-        last_step,
-        signals,
-        log=None,
-        milestones=(),
-        save_milestone=None,
-        folder=None,
-        must_match=None,
-        save_minutes=10.0,
-        checkpoint=None,
-    ):
-        store_attr(but="save_minutes")
+    def __init__(self, steps, tokens_per_step, last_step, log=None):
+        store_attr()
         self.every = max(1, min(100, steps // 200))  # steps between two rows of metrics
-        self.save_seconds, self.bar = 60 * save_minutes, None
+        self.bar = None
 
     def before_fit(self):
         learn = self.learn
         self.most_skipped = 0 if learn.precision == "fp32" else MOST_SKIPPED
         self.skipped = torch.zeros(2, device=learn.device)  # updates since the last row of metrics, and now in a row
-        self.ended = math.inf  # time at which the last step ended
+        learn.step_ended = math.inf  # so the first batch, which starts workers and compilers, is not waited for
         self.begin_interval()
-        if self.checkpoint:
-            self.load(self.checkpoint)
-            self.checkpoint = None
-        else:
-            self.save()
-        self.saved = time.monotonic()
+
+    def before_train(self):
+        learn = self.learn  # at the step from which it resumes
         self.bar = Progress(
             total=self.last_step, initial=learn.train_iter, leave=True, disable=not learn.processes.is_main
         )
 
     def before_batch(self):
-        # not for the first batch, which starts workers and compilers
-        self.waited += max(0., time.perf_counter() - self.ended)
+        self.waited += max(0., time.perf_counter() - self.learn.step_ended)
 
     def after_batch(self):
         step = self.learn.train_iter
         self.note_non_finite_gradients()
         self.interval_steps += 1
-        ends_interval = step % self.every == 0 or step == self.steps
-        if ends_interval:
+        if step % self.every == 0 or step == self.steps:
             self.log_interval(step)
         self.bar.update()
-        if step in self.milestones:
-            self.compare_weights()
-            if self.log:
-                self.reach_milestone(step)
-        stops, is_due = self.requests(step)
-        if stops or is_due or step in self.milestones or ends_interval and not self.save_seconds:
-            self.save()
-        if stops and step < self.steps:
-            self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
-            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same "
-                          "command, without resume=False, to resume.")
-        self.ended = time.perf_counter()
-
-    def requests(self, step):
-        """(whether the run was asked to stop, whether a save is due), the same in all processes.
-
-        Several processes exchange it at every tenth step on GPUs, which would have to wait for the slowest CPU.
-        """
-        processes = self.learn.processes
-        if processes.n > 1 and self.learn.device.type != "cpu" and step % 10:
-            return False, False
-        is_due = bool(self.save_seconds) and time.monotonic() - self.saved >= self.save_seconds
-        return processes.any((self.signals.asked is not None, is_due))
 
     def close(self):
         """Close the progress bar, also after an error."""
         if self.bar is not None:
             self.bar.close()
+
+    def begin_interval(self):
+        self.learn.train_metrics.state.zero_()
+        self.skipped[0] = 0
+        self.interval_steps, self.waited, self.started = 0, 0., time.perf_counter()
+
+    def log_interval(self, step):
+        """Log the metrics of the steps since the last row, and show them in the progress bar."""
+        self.learn.processes.sum(self.learn.train_metrics.state)
+        metrics = self.learn.train_metrics.compute()  # waits for the device, so the time is that of completed steps
+        seconds = time.perf_counter() - self.started
+        speed = self.interval_steps * self.tokens_per_step / seconds
+        self.check_finite()
+        if self.log:
+            self.log.log(
+                "train",
+                step,
+                {
+                    **metrics,
+                    "lr": self.opt.hypers[0]["lr"],
+                    "skipped_updates": int(self.skipped[0]),
+                    "tokens_per_second": speed,
+                    "data_wait": self.waited / seconds,
+                },
+            )
+        first, others = described(metrics)[:2], described(metrics)[2:]
+        self.bar.set_postfix_str(", ".join([*first, f"{speed:,.0f} tokens/s", *others]), refresh=False)
+        self.begin_interval()
 
     # Gradients that are not finite
 
@@ -201,37 +190,55 @@ class TrainingRecorder(Callback):
                         f"Lower lr{or_fp32} or use a longer warmup, under another base_run_name. "
                         "Milestones saved before that step are intact.")
 
-    # Metrics of the training
+    # The steps since the last row, in the checkpoint to resume from
 
-    def begin_interval(self):
-        self.learn.train_metrics.state.zero_()
-        self.skipped[0] = 0
-        self.interval_steps, self.waited, self.started = 0, 0., time.perf_counter()
+    def interval(self):
+        """The metrics of all processes since the last row, and their times. All processes must call it."""
+        metrics = self.learn.train_metrics.state.clone()
+        self.learn.processes.sum(metrics)
+        return {
+            "metrics": metrics,
+            "steps": self.interval_steps,
+            "seconds": time.perf_counter() - self.started,
+            "waited": self.waited,
+            "skipped": self.skipped,
+        }
 
-    def log_interval(self, step):
-        """Log the metrics of the steps since the last row, and show them in the progress bar."""
-        self.learn.processes.sum(self.learn.train_metrics.state)
-        metrics = self.learn.train_metrics.compute()  # waits for the device, so the time is that of completed steps
-        seconds = time.perf_counter() - self.started
-        speed = self.interval_steps * self.tokens_per_step / seconds
-        self.check_finite()
-        if self.log:
-            self.log.log(
-                "train",
-                step,
-                {
-                    **metrics,
-                    "lr": self.opt.hypers[0]["lr"],
-                    "skipped_updates": int(self.skipped[0]),
-                    "tokens_per_second": speed,
-                    "data_wait": self.waited / seconds,
-                },
-            )
-        first, others = described(metrics)[:2], described(metrics)[2:]
-        self.bar.set_postfix_str(", ".join([*first, f"{speed:,.0f} tokens/s", *others]), refresh=False)
-        self.begin_interval()
+    def load_interval(self, interval):
+        """Continue in the middle of an interval between two rows."""
+        self.skipped.copy_(interval["skipped"])
+        metrics = self.learn.train_metrics.state
+        # Summed over the processes later, so only one may have it. Code that was changed may compute other metrics.
+        if self.log and interval["metrics"].shape == metrics.shape:
+            metrics.copy_(interval["metrics"])
+            self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
+            self.waited = interval["waited"]
 
-    # Milestones
+
+class Milestones(Callback):
+    """Evaluates held-out text and saves the model at some steps. This time does not count as training.
+
+    at_steps: from `milestone_steps`.   save(percent or step): writes a checkpoint.   log: as in TrainingLog.
+    """
+    order = 11
+
+    def __init__(self, at_steps, save, log):
+        store_attr()
+
+    def after_batch(self):
+        step = self.learn.train_iter
+        if step not in self.at_steps:
+            return
+        self.compare_weights()
+        if not self.log:
+            return
+        paused = time.perf_counter()
+        self.training_log.check_finite()  # a milestone has finite weights
+        for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
+            self.evaluate(step, loader)
+        for at in self.at_steps[step]:
+            self.save(at)
+        self.training_log.started += time.perf_counter() - paused
 
     def compare_weights(self):
         """Warn if the weights of several processes are no longer the same."""
@@ -240,32 +247,64 @@ class TrainingRecorder(Callback):
             Progress.write("Warning: the weights of the processes differ. Use machines with the same GPUs and "
                            "versions.", file=sys.stderr)
 
-    def reach_milestone(self, step):
-        """Evaluate held-out text and save the milestone; this time does not count as training."""
-        paused = time.perf_counter()
-        self.check_finite()  # a milestone has finite weights
-        for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
-            self.evaluate(step, loader)
-        for at in self.milestones[step]:
-            self.save_milestone(at)
-        self.started += time.perf_counter() - paused
-
     def evaluate(self, step, loader):
         """Log the metrics of all held-out batches, or of fewer if the training itself is short."""
-        metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20))
+        steps = self.training_log.steps
+        metrics = evaluate(self.learn, loader, max_batches=max(4, steps // 20))
         if not math.isfinite(metrics["loss"] or 0.):  # None without masked tokens
-            self.stop_at_non_finite(step)
+            self.training_log.stop_at_non_finite(step)
         # before the resume checkpoint is saved, because later rows are dropped when it is loaded
         self.log.log("held_out", step, metrics)
         first, others = described(metrics)[:2], described(metrics)[2:]
-        Progress.write(f"Step {step:,} of {self.steps:,}, held-out text: {', '.join(first)}")
+        Progress.write(f"Step {step:,} of {steps:,}, held-out text: {', '.join(first)}")
         if others:
             Progress.write(f"    {', '.join(others)}")
         sys.stdout.flush()  # into a log file too
-        if warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps):
+        if warning := warning_of_collapse(metrics.get("disc_auc"), step / steps):
             Progress.write(warning, file=sys.stderr)
 
-    # The checkpoint to resume from
+
+class ResumeCheckpoint(Callback):
+    """Saves the checkpoint to resume from in a folder, or resumes from it, and stops a run that is asked to stop.
+
+    It saves at the start, at milestones, about every `save_minutes` (0: with each row of metrics), and before a stop.
+    must_match: what a resumed run must share, to be saved with it.   log: as in TrainingLog.   signals: StopSignals.
+    checkpoint: what an earlier process saved, to resume from; None starts at step 0.
+    """
+    order = 12
+
+    def __init__(self, folder, must_match, log, signals, save_minutes, checkpoint=None):
+        store_attr()
+
+    def before_fit(self):
+        if self.checkpoint:
+            self.load(self.checkpoint)
+            self.checkpoint = None
+        else:
+            self.save()
+        self.saved = time.monotonic()
+
+    def after_batch(self):
+        step, steps = self.learn.train_iter, self.training_log.steps
+        stops, is_due = self.requests()
+        with_each_row = not self.save_minutes and self.training_log.interval_steps == 0
+        if stops or is_due or step in self.milestones.at_steps or with_each_row:
+            self.save()
+        if stops and step < steps:
+            self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
+            raise Stopped(f"Stopped at step {step:,} of {steps:,}, saved in {str(self.folder)!r}. Rerun the same "
+                          "command, without resume=False, to resume.")
+
+    def requests(self):
+        """Return (whether the run was asked to stop, whether a save is due), the same in all processes.
+
+        Several processes exchange it at every tenth step on GPUs, which would have to wait for the slowest CPU.
+        """
+        processes = self.learn.processes
+        if processes.n > 1 and self.learn.device.type != "cpu" and self.learn.train_iter % 10:
+            return False, False
+        is_due = self.save_minutes and time.monotonic() - self.saved >= 60 * self.save_minutes
+        return processes.any((self.signals.asked is not None, bool(is_due)))
 
     def save(self):
         """Save the state between two steps, with the metrics of all processes. They all must call it.
@@ -273,52 +312,32 @@ class TrainingRecorder(Callback):
         Raises UserError instead if its weights are not finite; the earlier file stays.
         """
         learn = self.learn
-        self.check_finite()
-        metrics = learn.train_metrics.state.clone()
-        learn.processes.sum(metrics)
+        self.training_log.check_finite()
+        interval = self.training_log.interval()
         if self.log:
-            self.write(metrics)
+            save_resume_checkpoint(
+                self.folder,
+                {
+                    **self.must_match,
+                    "step": learn.train_iter,
+                    "model": learn.model.state_dict(),
+                    "optimizer": learn.opt.opt.state_dict(),
+                    "scaler": learn.scaler.state_dict(),
+                    "interval": interval,
+                    "log_position": self.log.position(),
+                },
+            )
         self.saved = time.monotonic()
 
-    def write(self, metrics):
-        """Write the checkpoint to resume from. metrics: the state of those since the last row, of all processes."""
-        learn = self.learn
-        interval = {
-            "metrics": metrics,
-            "steps": self.interval_steps,
-            "seconds": time.perf_counter() - self.started,
-            "waited": self.waited,
-            "skipped": self.skipped,
-        }
-        save_resume_checkpoint(
-            self.folder,
-            {
-                **self.must_match,
-                "step": learn.train_iter,
-                "model": learn.model.state_dict(),
-                "optimizer": learn.opt.opt.state_dict(),
-                "scaler": learn.scaler.state_dict(),
-                "interval": interval,
-                "log_position": self.log.position(),
-            },
-        )
-
     def load(self, checkpoint):
-        """Continue after the step of a checkpoint, in the middle of an interval between two rows of metrics."""
+        """Continue after the step of a checkpoint."""
         learn = self.learn
         learn.train_iter = checkpoint["step"]
         learn.model.load_state_dict(checkpoint.pop("model"))
         # copied, because on a CPU it would keep mapped tensors
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))
         learn.scaler.load_state_dict(checkpoint["scaler"])
-        interval = checkpoint.pop("interval")
-        self.skipped.copy_(interval["skipped"])
-        metrics = learn.train_metrics.state
-        # Summed over the processes later, so only one may have it. Code that was changed may compute other metrics.
-        if self.log and interval["metrics"].shape == metrics.shape:
-            metrics.copy_(interval["metrics"])
-            self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
-            self.waited = interval["waited"]
+        self.training_log.load_interval(checkpoint.pop("interval"))
 
 
 class LossProgress(Callback):

@@ -15,7 +15,6 @@ from functools import partial
 
 import torch
 from fastai.callback.core import Callback
-from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from _utils.errors import UserError, as_user_error
 from _utils.seeds import fork_rng
@@ -45,6 +44,7 @@ def keep_compiled(folder):
     Later starts reuse them. PyTorch's default is a temporary folder, which it may have set already. Results serve the
     same code, versions and model of GPU.
     """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # takes more than a second
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(folder)
 

@@ -1,8 +1,9 @@
 """fastai Learners with mixed precision and clipping, and the gradients of a batch.
 
-The training step of pretraining is in Pretrain.ipynb: TrainingStep.
+The training step of pretraining is in Pretrain.ipynb: PretrainingLearner.
 """
 import itertools
+import time
 
 import torch
 from fastai.callback.core import TrainEvalCallback
@@ -12,7 +13,9 @@ from torch import nn
 from torch.func import functional_call
 
 from _utils.optim import clip_gradients
+from _utils.training.callbacks import step_callbacks
 from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
+from _utils.training.metrics import PretrainingMetrics
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -77,10 +80,10 @@ class FinetuningLearner(ClippingLearner):
 
 
 class SummingLearner(FinetuningLearner):
-    """The step of Google's code. The gradient is that of the loss summed over the rows (F44). The norm that clips it
-    has a row of the word table for each token of the batch, not for each word (F35).
+    """The step of Google's code.
 
-    The logged loss is the mean.
+    The gradient is that of the loss summed over the rows (F44); the logged loss is the mean. The norm that clips it has
+    a row of the word table for each token of the batch, not for each word (F35).
     """
 
     def __init__(self, *args, **kwargs):
@@ -107,19 +110,45 @@ class SummingLearner(FinetuningLearner):
         self.clip_and_update([p.grad for p in parameters], measured=measured)
 
 
-def split_micro_batches(inputs, size, pad_token_id=None):
-    """The model's inputs (B, ...), the token ids first, in micro-batches of `size` rows: an iterator over tuples.
+class MicroBatchLearner(ClippingLearner):
+    """The learner of pretraining, around the training step of Pretrain.ipynb: PretrainingLearner.
 
-    pad_token_id: sort the rows by length, and cut each micro-batch to its longest row; None: all micro-batches have the
-    length L.
+    masking: MaskedLMCallback.   c: the configuration, with its precision and micro_batch.
+    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th
+    micro-batch.
+    train_metrics: of the training steps since they were last reset.
     """
-    if pad_token_id is None:
-        yield from zip(*(tensor.split(size) for tensor in inputs))
-        return
-    lengths = (inputs[0] != pad_token_id).sum(1)
-    for rows in lengths.argsort(descending=True, stable=True).split(size):
-        longest = int(lengths[rows[0]])
-        yield tuple(tensor[rows, :longest] if tensor.dim() == 2 else tensor[rows] for tensor in inputs)
+
+    def __init__(self, dls, model, loss_func, optimizer, masking, c, processes):
+        super().__init__(dls, model, loss_func, optimizer, c.precision, init_scale=2. ** 11, cbs=step_callbacks(c))
+        self.masking, self.micro_batch, self.seed, self.processes = masking, c.micro_batch, c.seed, processes
+        # A step that is compiled, or a GPU, needs micro-batches of the same shape.
+        is_cut = self.device.type == "cpu" and not c.compile and not getattr(model, "reads_padding", False)
+        self.pad_token_id = model.pad_token_id if is_cut else None
+        self.gradients = Gradients(model, DTYPES[c.precision])
+        self.train_metrics = PretrainingMetrics(self.device, only_finite=c.precision != "fp32")
+
+    def micro_batches(self, masked):
+        """(1, inputs), (2, inputs) ... of the inputs (B, ...) of a batch, the token ids first.
+
+        On a CPU, the rows are sorted by length, and each micro-batch is cut to its longest row. On a GPU, all
+        micro-batches have the length L.
+        """
+        if self.pad_token_id is None:
+            yield from enumerate(zip(*(tensor.split(self.micro_batch) for tensor in masked)), start=1)
+            return
+        lengths = (masked[0] != self.pad_token_id).sum(1)
+        for number, rows in enumerate(lengths.argsort(descending=True, stable=True).split(self.micro_batch), start=1):
+            longest = int(lengths[rows[0]])
+            yield number, tuple(tensor[rows, :longest] if tensor.dim() == 2 else tensor[rows] for tensor in masked)
+
+    def one_batch(self, i, b):
+        super().one_batch(i, self.on_device(b))
+        self.step_ended = time.perf_counter()
+
+    def on_device(self, batch):
+        """A batch on the learner's device, without waiting for the copy."""
+        return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
 
 
 class Gradients:

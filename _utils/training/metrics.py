@@ -120,10 +120,15 @@ def evaluate(learn, loader, max_batches=None):
     Masks and samples depend on the learner's seed only and are the same every time. The random numbers of the training
     are not disturbed.
     """
-    metrics = PretrainingMetrics(learn.device)
+    metrics, n_batches = PretrainingMetrics(learn.device), max_batches or len(loader)
+    chosen = {i * len(loader) // n_batches for i in range(n_batches)}  # from all of its corpora and documents
     learn.model.eval()
     with fork_rng(learn.device):
-        batches = [masked_batch(learn, n, batch) for n, batch in enumerate(evenly_spaced(loader, max_batches))]
+        batches = []
+        for n, batch in enumerate(batch for i, batch in enumerate(loader) if i in chosen):
+            seed_step(learn.seed, n)
+            masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
+            batches.append(masked)
         counts = [sum(of_batches) for of_batches in zip(*(learn.model.counts(*masked) for masked in batches))]
         for n, masked in enumerate(batches):
             for number, micro_batch in learn.micro_batches(masked):
@@ -134,19 +139,6 @@ def evaluate(learn, loader, max_batches=None):
                 metrics.add(output, micro_batch, loss, losses, counts)
     learn.model.train()
     return metrics.compute()
-
-
-def evenly_spaced(loader, n):
-    """At most n batches of a loader, from all of its corpora and documents; None: all of them."""
-    chosen = {i * len(loader) // n for i in range(n)} if n else range(len(loader))
-    return (batch for i, batch in enumerate(loader) if i in chosen)
-
-
-def masked_batch(learn, n, batch):
-    """The inputs (B, ...) of the model for the n-th batch of held-out text, on the learner's device."""
-    seed_step(learn.seed, n)
-    masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
-    return masked
 
 
 # Names of metrics and their units, the most important ones first.

@@ -13,20 +13,20 @@ from _utils.errors import UserError
 from _utils.files import check_writable, content_key, file_chunks, write_text_atomically
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
-from _utils.objectives.keys import ELECTRA, KEYS, selected
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
+from _utils.objectives.registry import objective_of
+from _utils.optim import restore_moments
 from _utils.progress import counted
 from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.definitions import changed_definitions, definitions_of
 from _utils.runs.log import RunFolder, RunLog, locked, upload
-from _utils.schedules import schedules
 from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
 from _utils.text.pretraining_data import corpora_of, with_commits
 from _utils.text.special_tokens import content_of
-from _utils.training.callbacks import Schedule, StopSignals, TrainingRecorder
+from _utils.training.callbacks import Milestones, ResumeCheckpoint, StopSignals, TrainingLog
 from _utils.training.corrupted_text import measure, report
-from _utils.training.cuda_graph import CompiledStep, check_compiler, keep_compiled
+from _utils.training.cuda_graph import check_compiler, keep_compiled
 from _utils.training.device import choose_device, choose_precision, micro_batch_size
 from _utils.training.processes import Processes
 
@@ -123,6 +123,8 @@ class PretrainingRun:
         It writes the log, the milestones and the checkpoints to resume from.
         """
         c, train_ds = self.c, learn.dls.train_ds
+        if self.networks:
+            restore_moments(learn.opt.opt, learn.model, c.initial_weights)
         warn_of_repetition(len(train_ds), c.bs, c.steps)
         entropy = unigram_entropy(train_ds.hf_dset, self.hf_tokenizer.all_special_ids)
         first_step = self.checkpoint["step"] if self.checkpoint else 0
@@ -140,21 +142,16 @@ class PretrainingRun:
             log = RunLog(self.run_folder.name, self.run_folder.folder, c.as_data(), facts, self.checkpoint)
             self.stack.callback(log.close)
         with StopSignals() as signals:
-            training_recorder = TrainingRecorder(
-                c.steps,
-                c.bs * c.max_length,
-                last_step,
-                signals,
-                log=log,
-                milestones=milestone_steps(c.steps, c.milestones, stop_at),
-                save_milestone=lambda at: self.save_milestone(learn, at),
-                folder=self.run_folder.folder,
-                must_match=must_match,
-                save_minutes=c.save_minutes,
-                checkpoint=self.checkpoint,
-            )
-            with closing(training_recorder):
-                learn.add_cb(training_recorder)
+            training_log = TrainingLog(c.steps, c.bs * c.max_length, last_step, log)
+            milestones = milestone_steps(c.steps, c.milestones, stop_at)
+            learn.add_cbs([
+                training_log,
+                Milestones(milestones, lambda at: self.save_milestone(learn, at), log),
+                ResumeCheckpoint(
+                    self.run_folder.folder, must_match, log, signals, c.save_minutes, checkpoint=self.checkpoint
+                ),
+            ])
+            with closing(training_log):
                 yield
         if self.processes.is_main:
             plots.save_pretraining_plots(learn, self.hf_tokenizer, self.run_folder.folder, c.steps)
@@ -208,13 +205,6 @@ class PretrainingRun:
             print(f"Notice: {', '.join(changed)} changed since this run began. Its steps before used the earlier "
                   f"definitions. To train all of them with the present ones, {OTHERWISE}")
         return here | {"definitions": began_with}
-
-
-def step_callbacks(c):
-    """Callbacks of the training step: the learning rate, and compiling."""
-    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
-    compiled = [CompiledStep(with_update="mom" not in functions)] if c.compile else []
-    return [Schedule(functions, c.steps), *compiled]
 
 
 def milestone_steps(steps, percents, stop_at):

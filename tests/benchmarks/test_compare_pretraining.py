@@ -10,7 +10,7 @@ from _utils.__main__ import main
 from _utils.config import complete
 from _utils.finetuning.runs import add_run
 from _utils.networks import PARTS
-from _utils.objectives.kinds import objective_of
+from _utils.objectives.registry import objective_of
 from _utils.runs.checkpoints import FORMAT
 from benchmarks.compare_pretraining import checkpoint_flops
 

@@ -4,7 +4,7 @@ import json
 import pandas as pd
 
 from _utils.__main__ import main
-from _utils.training.scores import load
+from _utils.training.pseudo_likelihood import load
 
 A, B, C, D = "The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,"
 # {(field, phenomenon, paradigm): pairs}; the last pair has twice the same tokens.

@@ -36,12 +36,12 @@ def test_the_timed_steps_train_but_leave_no_trace(workplace, fresh_checkpoint, m
     """Networks that were loaded are in evaluation mode at first. fp16 changes the loss scale."""
     pair = [f"{key}={fresh_checkpoint}" for key in ("initial_weights", "vocab")]
     settings = [*pair, "precision=fp16", "bs=2"] if of_pair else []
-    forward, is_training = pretrain.TrainingStep.forward, []
+    forward, is_training = pretrain.PretrainingLearner.forward, []
 
     def noted(learn, *args):
         is_training.append(all(module.training for module in learn.model.modules()))
         return forward(learn, *args)
-    monkeypatch.setattr(pretrain.TrainingStep, "forward", noted)
+    monkeypatch.setattr(pretrain.PretrainingLearner, "forward", noted)
     train(config("stop_at=3", *settings), deadline=time.time() + 60)
     assert all(is_training) and len(is_training) > 3
     found = resume_checkpoint("speedrun_5")

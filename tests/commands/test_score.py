@@ -13,7 +13,7 @@ from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
 from _utils.networks import load_with_head, replaced_logits
-from _utils.training.scores import load
+from _utils.training.pseudo_likelihood import load
 
 TEXTS = ["The generator replaces some words.", "A network makes guesses, good and bad.", "time", "the the the words"]
 
@@ -43,7 +43,7 @@ def plain_scores(name, part, text):
 @pytest.mark.parametrize("part, meaning", [("discriminator", "original"), ("generator", "masks one token")])
 def test_scores_of_both_networks_of_an_electra_equal_a_plain_computation(fresh_checkpoint, part, meaning, monkeypatch):
     """In several batches, also within one text."""
-    monkeypatch.setattr("_utils.training.scores.TOKENS_PER_BATCH", {"cpu": 40})
+    monkeypatch.setattr("_utils.training.pseudo_likelihood.TOKENS_PER_BATCH", {"cpu": 40})
     scorer, texts = load(fresh_checkpoint, part), [*TEXTS, "In 1843 the ¤ paper was read aloud:"]
     assert meaning in scorer.meaning
     for text, found in zip(texts, scorer.score(texts), strict=True):

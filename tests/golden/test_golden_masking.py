@@ -7,7 +7,7 @@ from recorded import recorded
 
 import pretrain
 from _utils.config import complete
-from _utils.networks import Slots, fill_slots
+from _utils.networks.slots import Slots, fill_slots
 from _utils.text.vocabulary import tokenizer_from_tokens
 from pretrain import build_masking, mask_tokens_official, max_slots
 

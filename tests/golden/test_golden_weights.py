@@ -15,10 +15,9 @@ from transformers import AutoModel, AutoTokenizer
 from _utils.commands.convert_tf import convert, convert_tf
 from _utils.commands.tf_checkpoint import Variable, open_variables
 from _utils.errors import UserError
-from _utils.networks.build import PARTS, build_network
+from _utils.networks.build import PARTS, build_network, initialize_officially
 from _utils.recipes import RECIPES
 from _utils.text.vocabulary import SPECIAL_TOKENS
-from pretrain import initialize_officially
 
 # The hparams of the checkpoint in golden/official/micro_ckpt.
 MICRO = {"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,

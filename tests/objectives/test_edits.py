@@ -115,7 +115,7 @@ EDITS = {  # what is edited, its replacement, the objectives that it concerns
     "the top 90%": ("sample", of_the_top_90_percent, TWO_NETWORKS),
     "temperature 2": ("sample", at_temperature_2, TWO_NETWORKS - {"uniform"}),
     "never the best guess": ("sample", never_the_original, TWO_NETWORKS - {"uniform"}),
-    "no [MASK]": ("hide", without_masks, set(OBJECTIVES) - TWO_TOWERS - {"uniform"}),
+    "no [MASK]": ("apply_masks", without_masks, set(OBJECTIVES) - TWO_TOWERS - {"uniform"}),
     "the optimizer": ("build_optimizer", without_decay, set(OBJECTIVES)),
     "what is tied": ("tie", ties_nothing, set(OBJECTIVES) - {"mlm", "uniform", "disentangled"}),
 }
@@ -127,8 +127,7 @@ def trained(name, tokenizer, fixed_slots, steps=3):
     set_seed(0)
     model = pretrain.build_model(c, tokenizer)
     if fixed_slots:
-        _, most = pretrain.MASKING_FUNCTIONS[c.masking]
-        fit_to_device(model, c.copy_with({"compile": True}), torch.device("cpu"), most)
+        fit_to_device(model, c.copy_with({"compile": True, "device": "cpu"}))
     loss_func, masking = pretrain.build_loss(c), pretrain.build_masking(c, tokenizer)
     optimizer = pretrain.build_optimizer(model, 1e-3)
     ids = torch.randint(5, len(tokenizer), (32, 32))

@@ -17,7 +17,7 @@ from _utils.networks import PARTS, masked_slots
 from _utils.networks.pretrained import load_with_head
 from _utils.objectives.adversarial import AdversarialLoss
 from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
-from _utils.objectives.keys import NAMES
+from _utils.objectives.objective_keys import NAMES
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from benchmarks.flops import flops_per_token

@@ -9,6 +9,7 @@ import pretrain
 from _utils.config import complete
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.runs.log import read_metrics
+from _utils.seeds import set_seed
 
 FOLDER = Path("checkpoints/pretrain")
 BASE = ("size=tiny datas=text.txt base_run_name=mini seed=5 steps=16 bs=8 max_length=32 num_workers=0 "
@@ -39,7 +40,7 @@ def run(*overrides, vocab="vocab=vocab.txt", resume=False):
 def save_fresh(path, hf_tokenizer, *overrides, seed=0):
     """Write a checkpoint of size tiny with random weights. Returns its path."""
     c = complete(pretrain.c.override(["size=tiny", *overrides]))
-    pretrain.set_seed(seed)
+    set_seed(seed)
     save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
     return path
 

@@ -40,7 +40,7 @@ EDITS = {
     "MASK_STYLES": ("pretrain.py", r"True: \(0\., \.15\)", "True: (0., .16)"),
     "mask_tokens": ("pretrain.py", r"< mlm_probability\) & maskable", "> mlm_probability) & maskable"),
     "build_optimizer": ("pretrain.py", r"eps=1e-6", "eps=1e-8"),
-    "TrainingStep": ("pretrain.py", r"self\.gradients\.flat\.zero_\(\)\n        return", "return"),
+    "PretrainingLearner": ("pretrain.py", r"self\.gradients\.flat\.zero_\(\)\n        return", "return"),
     "SentencePredictor": ("finetune.py", r"nn\.Dropout", "nn.AlphaDropout"),
     "get_layer_lrs": ("finetune.py", r"\*\* \(", "** (1 + "),
 }

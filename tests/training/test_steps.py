@@ -27,7 +27,8 @@ def operations_of_torch(monkeypatch):
 
 def build_learner(device="cpu", *settings):
     """A learner whose steps have two micro-batches. With compile=True its step can be captured, but is not yet."""
-    c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32"])
+    c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32",
+                             f"device={device}"])
     with torch.device(device) as device:
         hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
         dls = SimpleNamespace(device=device, n_inp=2)

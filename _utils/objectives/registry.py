@@ -6,9 +6,9 @@ from _utils.objectives.base import Objective
 from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
 from _utils.objectives.electric import Electric, TwoTowerGenerator
-from _utils.objectives.keys import selected
 from _utils.objectives.mlm import MaskedLM
 from _utils.objectives.new_generator import NewGenerator
+from _utils.objectives.objective_keys import selected
 from _utils.objectives.replace_mlm import ReplaceMLM
 from _utils.objectives.two_stage import TwoStage
 from _utils.objectives.uniform import UniformGenerator
@@ -36,7 +36,7 @@ def objective_of(c):
 
 
 def check_fills_masks(name, loaded):
-    """UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
+    """Raise UserError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
     if not objective_of(loaded.run).fills_masks:
         raise UserError(f"{name!r} was trained with objective={selected(loaded.run)}, on inputs without [MASK], so it "
                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "

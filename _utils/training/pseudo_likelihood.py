@@ -14,7 +14,7 @@ from fastcore.basics import chunked
 from _utils.errors import UserError
 from _utils.networks import load_with_head, logits_at, replaced_logits
 from _utils.networks.pretrained import usable_length
-from _utils.objectives.kinds import check_fills_masks, objective_of
+from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.progress import Progress
 from _utils.text.special_tokens import templates_of, text_tokenizer
 from _utils.training.device import choose_device

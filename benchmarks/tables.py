@@ -31,7 +31,7 @@ OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
     "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"),
     "adversarial": ("gen_loss_hidden", "disc_auc"),
 }
-MINI, SHORT, PILOTS, SMALL = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots", RESULTS / "small"
+MINI, SMALL = RESULTS / "mini", RESULTS / "small"
 SMALL_RUN = "official_small_11081_1.24%"
 # the last one: the masked language model with another rate
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"
@@ -269,18 +269,9 @@ def tyings():
     return rows
 
 
-def finetuning_rates():
-    systems = {
-        f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
-        f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
-        "untrained_11081": ("0.0003", "0.001"),
-    }
-    return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
-
-
-def chunking(name, folder=MINI):
+def chunking(name):
     """F1 of a pretrained network on the test set, finetuned and with a frozen encoder; NaN without such a run."""
-    scores = finetuned(folder)["test"]
+    scores = finetuned(MINI)["test"]
     return scores.reindex([(group, "chunking", 0) for group in (f"{name}_100.0%", f"chunking_frozen_{name}")]).tolist()
 
 
@@ -296,46 +287,6 @@ def table_5():
         half, whole = with_mean(means(folder, [f"{name}_50.0%", f"{name}_100.0%"], aggregate="first"))
         row = held_out(folder / name)[-1]
         rows.append([half[-1], *whole, row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
-    return rows
-
-
-def pilots():
-    """By pilot: step, loss on hidden tokens and AUC on held-out text.
-
-    With complete pilots also scores after finetuning. The first pilots did not log the loss on hidden tokens, which is
-    that on all chosen ones: each of them was masked.
-    """
-    names = [
-        "p1_drop0_std02_bc",
-        "p2_drop0_std02",
-        "p4_sinusoidal_drop0_std02_bc",
-        "r1_rotary_drop0_bc",
-        "r3_rotary_warmup300_lr5e4",
-        "e2_electra_rotary_drop0_bc",
-    ]
-    rows = [{"gen_loss_hidden": row["gen_loss"], **row} for row in (held_out(PILOTS / name)[-1] for name in names)]
-    return [*([row.get(key, math.nan) for key in PILOT_METRICS] for row in rows), *pretraining_rates()]
-
-
-def pretraining_rates():
-    """Runs with 1e-3 are those of the first comparison; ELECTRA with 2e-3 was stopped."""
-    rows = []
-    for system, lrs, finetuning_lr in (
-        ("electra", ("5e-4", "1e-3", "2e-3"), 3e-4),
-        ("mlm", ("5e-4", "1e-3", "2e-3", "4e-3"), 1e-3),
-    ):
-        for lr in lrs:
-            is_short, pilot = lr == "1e-3", f"{system}_lr{lr}"
-            metrics = held_out(SHORT / f"{system}_11081" if is_short else PILOTS / pilot)[-1]
-            rows.append([metrics[key] for key in PILOT_METRICS if key in metrics])
-            if pilot != "electra_lr2e-3":
-                group = f"{system}_11081_100.0%" if is_short else f"pilot_{pilot}_11081_100.0%"
-                on_glue = (
-                    (SHORT, f"grid_{system}_11081_lr{finetuning_lr}")
-                    if is_short
-                    else (MINI, f"sensitivity_pilot_{pilot}_11081")
-                )
-                rows[-1] += [means(SHORT, group, "chunking"), *means(*on_glue, ["stsb", "qnli"])]
     return rows
 
 
@@ -369,7 +320,6 @@ def loader():
     ]
 
 
-PILOT_METRICS = ("step", "gen_loss_hidden", "disc_auc")
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
 TABLES = {
@@ -390,8 +340,6 @@ TABLES = {
     ("results.md", "Scores"): [(2, by_network), (1, differences)],
     ("results.md", "Milestones"): [(0, milestones_of_small)],
     ("results.md", "ELECTRA-Small on GLUE"): [(1, small_on_glue)],
-    ("log.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
-    ("log.md", "Pilots"): [(2, pilots)],
     ("speed.md", "Pretraining"): [
         (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
         for batch in ("32x128", "128x128")

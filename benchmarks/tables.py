@@ -117,15 +117,6 @@ def minimal_pairs(file):
 
 # Tables: each function returns the numbers of every row
 
-def electric_flops():
-    """Operations of a step of Electric relative to ELECTRA's, by size and vocabulary."""
-    count = lambda size, vocab_size, objective: flops_per_token(RECIPES[size], vocab_size, objective=objective)
-    return [
-        [count(size, vocab_size, "electric") / count(size, vocab_size, "electra") for vocab_size in (30_522, 8192)]
-        for size in ("tiny", "mini", "small", "base", "large")
-    ]
-
-
 def gpu_steps():
     """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled.
 
@@ -259,16 +250,6 @@ def objectives():
     return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
 
 
-def tyings():
-    """By `tying`: the last evaluation on held-out text, and on text that is damaged in the same way for both."""
-    rows = []
-    for name in ("embeddings", "disentangled"):
-        folder = RESULTS / f"objectives/tying_{name}"
-        last, damaged = held_out(folder)[-1], json.loads((folder / "damaged_text.json").read_text())
-        rows.append([last["gen_loss_hidden"], last["disc_auc"], damaged["auc"], 100 * damaged["swapped"]])
-    return rows
-
-
 def chunking(name):
     """F1 of a pretrained network on the test set, finetuned and with a frozen encoder; NaN without such a run."""
     scores = finetuned(MINI)["test"]
@@ -324,9 +305,7 @@ PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB"
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
-    ("paper.md", "Embeddings shared without gradient"): [(1, tyings)],
     ("paper.md", "What Electric costs"): [
-        (1, electric_flops),
         (1, lambda: speed("pretraining_mini_objectives_64x64_amd_epyc_avx512_bf16", "ms/step", "peak MB")),
     ],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
@@ -350,14 +329,6 @@ TABLES = {
     ],
     ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
     ("speed.md", "On a GPU"): [(1, gpu_steps)],
-    ("speed.md", "Waiting threads and freed memory"): [
-        (
-            1,
-            lambda: speed(
-                "environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"
-            ),
-        )
-    ],
 }
 
 

@@ -177,7 +177,7 @@ RECIPES = {
     "tiny": Recipe(**electra_networks(1 / 4, layers=2, hidden=128, heads=2, intermediate=512, embedding=128), **_TINY),
     # An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et
     # al., 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the
-    # frequencies of tokens alone (docs/results.md).
+    # frequencies of tokens alone (docs/log.md).
     "mini": Recipe(
         **electra_networks(1 / 2, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128),
         max_length=64, mask_prob=.15, bs=64, steps=37_000, warmup_steps=1_000, lr=5e-4,

@@ -11,7 +11,7 @@ and a quarter of the tokens are masked; with objective=electric there are two to
 Google's runs of ELECTRA end before the schedule does, so these stop there too. Each run takes about ten minutes on one
 core; rerun the command to resume.
 The means are added to those in means.csv in benchmarks/results/google_curve (google_curve_electric), and drawn.
-`compare` has the statistics of docs/predictions.md.
+`compare` has the statistics of docs/log.md.
 """
 import lzma
 import sys
@@ -186,7 +186,7 @@ def main(arguments):
 
 
 def report_plateau(table):
-    """Print when each run leaves the plateau, and the ranks of docs/predictions.md."""
+    """Print when each run leaves the plateau, and the ranks of docs/log.md."""
     left = pd.Series({name: left_plateau(means) for name, means in table.items()}, dtype=float)
     print("plateau left by step:", left.to_dict())
     print("ranks of these steps:", compare(left.fillna(float("inf"))))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs of docs/predictions.md that are left, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
+# The runs of docs/log.md that are left, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
 # DATA: a folder with wikipedia/, glue/ and blimp/.   OUT: where finished metrics and scores are copied.
 # Runs 1 and 2 are finished: benchmarks/google_curve.py and benchmarks/results/mini/run.sh have their commands.
 # Rerun the same command to resume: each run continues from its last checkpoint, and finished ones are skipped.

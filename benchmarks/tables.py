@@ -31,7 +31,7 @@ OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
     "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"),
     "adversarial": ("gen_loss_hidden", "disc_auc"),
 }
-MINI, SHORT, PILOTS, SMALL = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots", RESULTS / "small"
+MINI, SMALL = RESULTS / "mini", RESULTS / "small"
 SMALL_RUN = "official_small_11081_1.24%"
 # the last one: the masked language model with another rate
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"
@@ -117,15 +117,6 @@ def minimal_pairs(file):
 
 # Tables: each function returns the numbers of every row
 
-def electric_flops():
-    """Operations of a step of Electric relative to ELECTRA's, by size and vocabulary."""
-    count = lambda size, vocab_size, objective: flops_per_token(RECIPES[size], vocab_size, objective=objective)
-    return [
-        [count(size, vocab_size, "electric") / count(size, vocab_size, "electra") for vocab_size in (30_522, 8192)]
-        for size in ("tiny", "mini", "small", "base", "large")
-    ]
-
-
 def gpu_steps():
     """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled.
 
@@ -166,6 +157,12 @@ def small_on_glue():
         row["task"]: percent(row["baselines"]) for row in records(SMALL / "scores.jsonl")
     }
     return medians.assign(mean=medians[["mrpc", "stsb", "mnli", "qnli"]].mean(axis=1, skipna=False)).values.tolist()
+
+
+def measured():
+    """ELECTRA-Small, mini and random weights on the tasks of the published scores but QQP."""
+    small, _, untrained, mini, _ = small_on_glue()
+    return [row[:7] for row in (small, mini, untrained)]
 
 
 def published():
@@ -223,13 +220,6 @@ def budgets():
             for convention in CONVENTIONS.values()]
 
 
-def curves():
-    columns = [(ELECTRA, key) for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_loss")]
-    columns += [(MLM, "gen_loss_hidden"), (MLM, "gen_accuracy_hidden")]
-    runs = [(key, held_out(MINI / f"{system}_{seed}")) for system, key in columns for seed in SEEDS[system]]
-    return [[run[i][key] for key, run in runs] for i in range(5)]
-
-
 def milestones_of_small():
     """By milestone: share of the steps in percent, step, million tokens, and metrics on held-out text."""
     recipe, keys = (
@@ -260,42 +250,9 @@ def objectives():
     return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
 
 
-def tyings():
-    """By `tying`: the last evaluation on held-out text, and on text that is damaged in the same way for both."""
-    rows = []
-    for name in ("embeddings", "disentangled"):
-        folder = RESULTS / f"objectives/tying_{name}"
-        last, damaged = held_out(folder)[-1], json.loads((folder / "damaged_text.json").read_text())
-        rows.append([last["gen_loss_hidden"], last["disc_auc"], damaged["auc"], 100 * damaged["swapped"]])
-    return rows
-
-
-def finetuning_rates():
-    systems = {
-        f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
-        f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
-        "untrained_11081": ("0.0003", "0.001"),
-    }
-    return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
-
-
-def during_the_training():
-    rows = []
-    for share in ("6.25", "12.5", "25.0", "50.0", "100.0"):
-        numbers = []
-        for tasks in (PRIMARY, ["chunking"]):
-            systems = [
-                means(MINI, [f"{system}_{seed}_{share}%" for seed in FIRST_SEEDS], tasks).mean(axis=1)
-                for system in (ELECTRA, MLM)
-            ]
-            numbers += [*systems[0], *systems[1], *difference(*systems)]
-        rows.append(numbers)
-    return rows
-
-
-def chunking(name, folder=MINI):
+def chunking(name):
     """F1 of a pretrained network on the test set, finetuned and with a frozen encoder; NaN without such a run."""
-    scores = finetuned(folder)["test"]
+    scores = finetuned(MINI)["test"]
     return scores.reindex([(group, "chunking", 0) for group in (f"{name}_100.0%", f"chunking_frozen_{name}")]).tolist()
 
 
@@ -311,52 +268,6 @@ def table_5():
         half, whole = with_mean(means(folder, [f"{name}_50.0%", f"{name}_100.0%"], aggregate="first"))
         row = held_out(folder / name)[-1]
         rows.append([half[-1], *whole, row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
-    return rows
-
-
-def first_comparison():
-    names = ["electra_11081", "electra_1", "mlm_11081", "mlm_1", "untrained_11081"]
-    glue = with_mean(means(SHORT, [f"{name}_100.0%" for name in names]))
-    return [[*scores, *chunking(name, SHORT)] for scores, name in zip(glue, names)]
-
-
-def pilots():
-    """By pilot: step, loss on hidden tokens and AUC on held-out text.
-
-    With complete pilots also scores after finetuning. The first pilots did not log the loss on hidden tokens, which is
-    that on all chosen ones: each of them was masked.
-    """
-    names = [
-        "p1_drop0_std02_bc",
-        "p2_drop0_std02",
-        "p4_sinusoidal_drop0_std02_bc",
-        "r1_rotary_drop0_bc",
-        "r3_rotary_warmup300_lr5e4",
-        "e2_electra_rotary_drop0_bc",
-    ]
-    rows = [{"gen_loss_hidden": row["gen_loss"], **row} for row in (held_out(PILOTS / name)[-1] for name in names)]
-    return [*([row.get(key, math.nan) for key in PILOT_METRICS] for row in rows), *pretraining_rates()]
-
-
-def pretraining_rates():
-    """Runs with 1e-3 are those of the first comparison; ELECTRA with 2e-3 was stopped."""
-    rows = []
-    for system, lrs, finetuning_lr in (
-        ("electra", ("5e-4", "1e-3", "2e-3"), 3e-4),
-        ("mlm", ("5e-4", "1e-3", "2e-3", "4e-3"), 1e-3),
-    ):
-        for lr in lrs:
-            is_short, pilot = lr == "1e-3", f"{system}_lr{lr}"
-            metrics = held_out(SHORT / f"{system}_11081" if is_short else PILOTS / pilot)[-1]
-            rows.append([metrics[key] for key in PILOT_METRICS if key in metrics])
-            if pilot != "electra_lr2e-3":
-                group = f"{system}_11081_100.0%" if is_short else f"pilot_{pilot}_11081_100.0%"
-                on_glue = (
-                    (SHORT, f"grid_{system}_11081_lr{finetuning_lr}")
-                    if is_short
-                    else (MINI, f"sensitivity_pilot_{pilot}_11081")
-                )
-                rows[-1] += [means(SHORT, group, "chunking"), *means(*on_glue, ["stsb", "qnli"])]
     return rows
 
 
@@ -390,14 +301,11 @@ def loader():
     ]
 
 
-PILOT_METRICS = ("step", "gen_loss_hidden", "disc_auc")
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
-    ("paper.md", "Embeddings shared without gradient"): [(1, tyings)],
     ("paper.md", "What Electric costs"): [
-        (1, electric_flops),
         (1, lambda: speed("pretraining_mini_objectives_64x64_amd_epyc_avx512_bf16", "ms/step", "peak MB")),
     ],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
@@ -405,17 +313,12 @@ TABLES = {
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
-    ("../README.md", "Results"): [(1, lambda: published()[:3])],
+    ("../README.md", "Results"): [(1, lambda: [*measured(), *published()[:3]])],
     ("facts.md", "Published results"): [(1, lambda: published()[3:])],
     ("results.md", "Compute and time"): [(1, budgets)],
     ("results.md", "Scores"): [(2, by_network), (1, differences)],
-    ("results.md", "Pilots"): [(2, pilots)],
     ("results.md", "Milestones"): [(0, milestones_of_small)],
     ("results.md", "ELECTRA-Small on GLUE"): [(1, small_on_glue)],
-    ("log.md", "Pretraining metrics of the comparison"): [(1, curves)],
-    ("log.md", "During the training of the comparison"): [(1, during_the_training)],
-    ("log.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
-    ("log.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
     ("speed.md", "Pretraining"): [
         (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
         for batch in ("32x128", "128x128")
@@ -426,14 +329,6 @@ TABLES = {
     ],
     ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
     ("speed.md", "On a GPU"): [(1, gpu_steps)],
-    ("speed.md", "Waiting threads and freed memory"): [
-        (
-            1,
-            lambda: speed(
-                "environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"
-            ),
-        )
-    ],
 }
 
 

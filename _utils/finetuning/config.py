@@ -46,7 +46,7 @@ def _complete_entry(entry):
 
 
 _Tasks = list_of(Annotated[str | dict, AfterValidator(_complete_entry)], (
-    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/finetuning.md names more), or of dictionaries such "
+    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/custom_tasks.md names more), or of dictionaries such "
     "as {'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
 
@@ -94,7 +94,7 @@ FINETUNE_KEYS = {
         "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
         "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
-        "'train' is required; docs/finetuning.md explains all keys.")),
+        "'train' is required; docs/custom_tasks.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
         "A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.")),
     "wsc_trick": Key(bool, False, (

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prediction 7 of docs/predictions.md: benchmarks/results/finetuning_google/run.sh GLUE, a folder of GLUE tables.
+# Prediction 7 of docs/log.md: benchmarks/results/finetuning_google/run.sh GLUE, a folder of GLUE tables.
 # The scores are written to scores.jsonl in this folder. Rerun the same command to resume.
 set -euo pipefail
 glue=$(realpath "$1")

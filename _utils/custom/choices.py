@@ -1,6 +1,5 @@
 """Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
 import string
-from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -85,7 +84,7 @@ class Choices(CustomTask):
 
     labels: the positions of the choices, as the files spell them.
     """
-    kind: ClassVar[str] = "choices"
+    kind = "choices"
     inputs_class = ChoiceInputs
     head_class = ChoiceHead
     metrics_class = ChoiceMetrics
@@ -108,8 +107,7 @@ class Choices(CustomTask):
                             "first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
         spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
         names = tuple(map(str, spellings[first or 0][:n]))
-        task = cls(**common_fields(cls, definition, tables.texts, names), labels=names,
-                   file_columns=(*tables.texts, *labels))
+        task = cls(**common_fields(cls, definition, names), **tables.fields, labels=names)
         splits, labelled = to_datasets(tables, definition, task, classes_of=lambda labels: labels)
         return task_data(task, splits, labelled, tables.messages, f"{n} choices, labelled {shortened(names)}")
 

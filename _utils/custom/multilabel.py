@@ -2,7 +2,7 @@
 import json
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import datasets
 import numpy as np
@@ -15,7 +15,7 @@ from _utils.custom.definition import SEPARATOR
 from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
 from _utils.custom.task_tables import check_separator, choose_columns, find_labels, labels_by_split
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, PredictionFiles, Predictions
+from _utils.tasks.parts import Column, PredictionFiles
 from _utils.tasks.tables import as_label, malformed, shortened
 from _utils.tasks.task import kind_of_task
 
@@ -106,14 +106,10 @@ class MultiLabelFiles(PredictionFiles):
     """The labels of each text as one string."""
 
     def named(self, decisions):
-        """The labels of each decision."""
         return [[self.task.labels[i] for i in np.flatnonzero(row)] for row in decisions]
 
     def written(self, decisions):
         return [joined(labels, self.task.labels) for labels in self.named(decisions)]
-
-    def predictions(self, outputs, rows):
-        return Predictions(self.named(self.task.scores.decide(outputs)), outputs)
 
     def lines(self, texts, predictions):
         labels = [joined(labels, self.task.labels) for labels in predictions.labels]
@@ -127,12 +123,12 @@ class MultiLabel(Classification):
     threshold: the probability from which a label applies; "best": each run chooses the one with the best first metric
     on its dev set.   chosen: that of a run.
     """
-    kind: ClassVar[str] = "multilabel"
+    kind = "multilabel"
     inputs_class = MultiLabelInputs
     head_class = MultiLabelHead
     metrics_class = MultiLabelMetrics
     files_class = MultiLabelFiles
-    unsaved: ClassVar[frozenset] = Classification.unsaved | {"chosen"}
+    unsaved = Classification.unsaved | {"chosen"}
 
     threshold: float | Literal["best"] = .5
     chosen: float | None = None

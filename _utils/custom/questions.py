@@ -1,7 +1,6 @@
 """Question answering as in Google's code (F52-F80)."""
 import json
 from dataclasses import field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -114,12 +113,12 @@ class QuestionFiles(PredictionFiles):
 @kind_of_task
 class Questions(CustomTask):
     """Questions about texts, whose answers are parts of them. questions: their QuestionOptions."""
-    kind: ClassVar[str] = "questions"
+    kind = "questions"
     inputs_class = QuestionInputs
     head_class = QuestionTaskHead
     metrics_class = QuestionMetrics
     files_class = QuestionFiles
-    suffix: ClassVar[str] = ".json"
+    suffix = ".json"
 
     read_file = staticmethod(read_questions)
 
@@ -134,8 +133,7 @@ class Questions(CustomTask):
         splits, given = dict(tables), definition["questions"] or {}
         options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"])} | given)
         splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
-        fields = common_fields(cls, definition) | {"texts": ("question", "context")}
-        task = cls(**fields, questions=options, epochs=2)
+        task = cls(**common_fields(cls, definition), texts=("question", "context"), questions=options, epochs=2)
         if "validation" not in splits:
             splits |= split_rows(splits["train"], definition["dev"])
         messages = [*keys_without_effect(definition), *skipped, *check_evaluated(splits, options, definition)]

@@ -2,7 +2,7 @@
 tags as spans.
 """
 import json
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pandas as pd
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
@@ -156,11 +156,11 @@ class SpanFiles(TagFiles):
 @kind_of_task
 class Spans(Tagging):
     """A task on character spans: tagging with other labels in files."""
-    kind: ClassVar[str] = "spans"
+    kind = "spans"
     inputs_class = SpanInputs
     head_class = SpanHead
     files_class = SpanFiles
-    suffix: ClassVar[str] = ".tsv"
+    suffix = ".tsv"
 
     @classmethod
     def load(cls, definition, tables):

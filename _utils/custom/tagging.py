@@ -2,7 +2,6 @@
 import itertools
 import re
 from functools import partial
-from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -18,7 +17,7 @@ from _utils.custom.task_tables import choose_columns, find_labels
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Column, PredictionFiles, Predictions
+from _utils.tasks.parts import Column, PredictionFiles
 from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
@@ -113,10 +112,6 @@ class TagMetrics(ClassMetrics):
     def confusion(self, outputs, labels):
         return []
 
-    def warning(self, outputs, labels):
-        ids = np.unique(self.decide(outputs))
-        return f"it predicts {self.task.labels[ids[0]]!r} for all rows" if len(ids) == 1 else None
-
     def _tags(self, labels, *ids):
         """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
         names, ends = list(map(as_bioes, self.task.labels)), np.cumsum(list(map(len, labels)))[:-1]
@@ -132,12 +127,18 @@ class TagFiles(PredictionFiles):
         return [list(itertools.islice(tags, len(words))) for words in self.task.inputs.sentences(rows)]
 
     def write(self, path, rows, decisions):
-        """Write the tag of each word; arguments as for `PredictionFiles.write`."""
-        write_words(path, rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        """Write `word TAB tag` for each word, and an empty line after each sentence.
+
+        Arguments as for `PredictionFiles.write`. Tabs and line breaks in words, which other formats allow, are written
+        as spaces.
+        """
+        sentences = zip(rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        lines = [[re.sub(r"[\t\r\n]", " ", word) + f"\t{tag}\n" for word, tag in zip(*pair)] for pair in sentences]
+        write_text_atomically(path, "".join("".join(of_sentence) + "\n" for of_sentence in lines))
 
     def predictions(self, outputs, rows):
-        tags = [self.task.labels[i] for i in self.task.scores.decide(outputs)]
-        return Predictions(self.by_sentence(tags, rows), outputs)
+        tags = super().predictions(outputs, rows)
+        return tags._replace(labels=self.by_sentence(tags.labels, rows))
 
     def lines(self, texts, predictions):
         """(None, for each sentence a line for each word: the word, its label and the label's probability)."""
@@ -151,12 +152,12 @@ class TagFiles(PredictionFiles):
 @kind_of_task
 class Tagging(Classification):
     """A task that labels words (finetune/tagging, F51)."""
-    kind: ClassVar[str] = "tagging"
+    kind = "tagging"
     inputs_class = TagInputs
     head_class = TagHead
     metrics_class = TagMetrics
     files_class = TagFiles
-    suffix: ClassVar[str] = ".conll"
+    suffix = ".conll"
 
     @classmethod
     def load(cls, definition, tables):
@@ -170,20 +171,6 @@ class Tagging(Classification):
                f"If they are character spans, set 'kind': 'spans' of the task {definition['name']!r}.")
         mismatches = {split: _mismatches(table, text, label) for split, table in tables.labelled.items()}
         return load_tags(cls, definition, tables, mismatches)
-
-
-def write_words(path, sentences, tags):
-    """Write `word TAB tag` for each word, and an empty line after each sentence.
-
-    sentences, tags: lists of equally long lists. Tabs and line breaks in words, which other formats allow, are written
-    as spaces.
-    """
-    lines = []
-    for words, tags_of_words in zip(sentences, tags, strict=True):
-        words = [re.sub(r"[\t\r\n]", " ", word) for word in words]
-        lines += [f"{word}\t{tag}\n" for word, tag in zip(words, tags_of_words, strict=True)]
-        lines.append("\n")
-    write_text_atomically(path, "".join(lines))
 
 
 def text_and_tags(tables, definition):

@@ -1,7 +1,6 @@
 """A custom task, and the kind of those with a class for each text."""
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -36,9 +35,9 @@ class CustomTask(Task):
     share.
     """
     read_file = staticmethod(read_table)
-    min_updates: ClassVar[int] = 300
-    suffix: ClassVar[str] = ".tsv"
-    unsaved: ClassVar[frozenset] = frozenset({"test_files"})
+    min_updates = 300
+    suffix = ".tsv"
+    unsaved = frozenset({"test_files"})
 
     def as_data(self):
         """{field: value} that are not defaults, without files."""
@@ -51,7 +50,6 @@ class CustomTask(Task):
 
         Raises UserError, with file, line and column where possible, for content that does not fit.
         """
-        raise NotImplementedError
 
 
 class ClassInputs(Inputs):
@@ -170,9 +168,8 @@ def class_task(kind, definition, tables, labels, **fields):
                         f"{shortened(names)}.")
     if positive and "f1" not in (definition["metrics"] or ()):
         tables.messages.append("no effect without f1 in 'metrics': positive")
-    applicable = kind.metrics_class.applicable(names)
-    return kind(**common_fields(kind, definition, tables.texts, names, applicable) | fields, labels=tuple(names),
-                positive=positive, file_columns=(*tables.texts, *tables.labels))
+    common = common_fields(kind, definition, names, kind.metrics_class.applicable(names))
+    return kind(**common, **tables.fields, **fields, labels=tuple(names), positive=positive)
 
 
 def class_data(task, definition, tables, classes_of=None, label_key=str, unknown=(), details=""):
@@ -182,11 +179,10 @@ def class_data(task, definition, tables, classes_of=None, label_key=str, unknown
     unknown: labels that only the test set has. The Task lacks them, because they may change.   details: as for
     `task_data`.
     """
-    test_task = replace(task, labels=(*task.labels, *unknown))
+    test_task = replace(task, labels=(*task.labels, *unknown)) if unknown else None
     splits, labelled = to_datasets(tables, definition, task, classes_of, test_task)
     if definition["class_weights"]:
         task = replace(task, class_weights=task.balanced_weights(splits["train"]["label"][:]))
-        test_task = replace(test_task, class_weights=task.class_weights)
     warnings = [*label_counts(labelled, task.labels), *contradictions(labelled, task, label_key)]
     if "f1" in task.metrics:
         details = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)"

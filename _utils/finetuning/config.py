@@ -26,7 +26,7 @@ from _utils.keys import (
     number,
 )
 from _utils.names import announce_hub, find_checkpoint
-from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, SOURCES, check_glue_dir
+from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, SOURCES, check_glue_dir
 
 
 def _complete_entry(entry):

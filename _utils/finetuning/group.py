@@ -37,13 +37,13 @@ from _utils.objectives.keys import selected
 from _utils.runs import RunLog, locked
 from _utils.runs.definitions import definitions_of
 from _utils.tasks.glue import load_task
-from _utils.tasks.names import SOURCES
 from _utils.tasks.rows import EncodedTask, encode_task, text_messages
 from _utils.tasks.settings import Settings
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, make_zip, rows_of
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.tables import table_key
 from _utils.tasks.task import Task
+from _utils.tasks.task_names import SOURCES
 from _utils.tasks.wsc import WSC, load_wsc_task
 from _utils.training import choose_device
 

@@ -17,8 +17,8 @@ from pydantic.dataclasses import dataclass
 from _utils.errors import UserError, as_user_error
 from _utils.runs.checkpoints import FORMAT, check_format, has_keys
 from _utils.tasks.glue import TASKS
-from _utils.tasks.names import SOURCES
 from _utils.tasks.settings import Settings
+from _utils.tasks.task_names import SOURCES
 from _utils.tasks.wsc import WSC
 
 GLUE_FOLDER = Path("checkpoints/glue")

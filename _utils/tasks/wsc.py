@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import datasets
 import torch
@@ -80,7 +80,7 @@ class WscHead(Head):
 class Wsc(Task):
     """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
     """
-    kind: ClassVar[str] = "wsc"
+    kind = "wsc"
     inputs_class = WscInputs
     head_class = WscHead
 

@@ -12,7 +12,7 @@ import finetune
 import pretrain
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.custom.definition import KEYS_OF_KINDS
-from _utils.custom.kinds import KINDS
+from _utils.custom.task_kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.preparation import for_checkpoint, length_warnings
@@ -22,7 +22,7 @@ from _utils.objectives.keys import KEYS
 from _utils.objectives.kinds import OBJECTIVES
 from _utils.recipes import MASKINGS, RECIPES
 from _utils.tasks.glue import TASKS
-from _utils.tasks.names import GLUE_TEST_FILES
+from _utils.tasks.task_names import GLUE_TEST_FILES
 from pretrain import c
 
 

@@ -19,7 +19,7 @@ from hub_repositories import (
 )
 
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.tasks.names import GLUE_TEST_FILES
+from _utils.tasks.task_names import GLUE_TEST_FILES
 
 SHARD = "train-00001-of-00003.parquet"
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]

@@ -33,9 +33,7 @@ class ChoiceInputs(ClassInputs):
     """One or two texts, and the choices."""
 
     def encode(self, rows, hf_tokenizer, settings, encode, training=False):
-        """ChoiceRows of a Dataset. Each choice is encoded as a pair with the text; of two texts, the second one begins
-        the choice.
-        """
+        """ChoiceRows of a Dataset: pairs of the text and a choice. Of two texts, the second one begins the choice."""
         n, columns = len(self.task.labels), [rows[name][:] for name in self.task.texts]
         first, *begins = columns[:-n]
         begins = [f"{text} " for text in begins[0]] if begins else [""] * len(rows)

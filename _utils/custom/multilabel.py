@@ -83,17 +83,15 @@ class MultiLabelMetrics(ClassMetrics):
         return []
 
     def evaluate(self, outputs, labels):
-        """As `ClassMetrics.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
-        it.
-        """
+        """As `ClassMetrics.evaluate`, with the threshold and a text about it. Choose the threshold if no run has."""
         task, outputs = self.task, np.asarray(outputs)
         is_chosen = task.threshold == "best"
         if is_chosen and task.chosen is None:
             task = replace(task, chosen=self.best_threshold(outputs, labels))
         threshold = task.scores.threshold
-        remark = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
+        text = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
         return {**super(MultiLabelMetrics, task.scores).evaluate(outputs, labels), "thresholds": threshold,
-                "remarks": remark}
+                "remarks": text}
 
     def best_threshold(self, outputs, labels):
         """The threshold, in hundredths, with the best first metric on a dev set; of equal ones the nearest to 0.5."""

@@ -105,8 +105,9 @@ class QuestionRows(EncodedRows):
         self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
 
     def batch(self, rows, multiple=1):
-        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows: four times (B, L), (B,) and
-        (B, 3).
+        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows.
+
+        The first four are (B, L), starts (B,) and labels (B, 3).
         """
         *inputs, is_answer = super().batch(rows, multiple)
         return *inputs, is_answer == 1, self.gold[rows, 0], self.gold[rows]

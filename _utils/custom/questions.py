@@ -62,8 +62,9 @@ class QuestionTaskHead(Head):
             value.data.copy_(torch.cat([weights[f"start.{name}"], weights[f"end.{name}"]]))
 
     def exported(self, hf_tokenizer, settings):
-        """As `Head.exported`, with the options of the lines in docs/checkpoints.md; na_threshold: None if all questions
-        have an answer.
+        """As `Head.exported`, with the options that the code in docs/checkpoints.md reads.
+
+        na_threshold is None if all questions have an answer.
         """
         hf_tokenizer, _ = super().exported(hf_tokenizer, settings)
         options, names = self.task.questions, ("doc_stride", "max_query_length", "max_answer_length", "beam")

@@ -1,6 +1,4 @@
-"""Character spans of annotation tools, such as [[0, 4, "PER"]]: tagging that reads them as tags of words, and writes
-tags as spans.
-"""
+"""Character spans of annotation tools, such as [[0, 4, "PER"]], which are tags of words in training and prediction."""
 import json
 from typing import Annotated, NamedTuple
 
@@ -97,10 +95,9 @@ def spans_of_tags(text, tags):
 
 
 def with_tags(table, text, label):
-    """(the Table with tags of the words of each text in place of character spans, places of the texts whose spans these
-    tags do not express).
+    """(the Table with tags of words in place of character spans, places of the texts whose spans the tags change).
 
-    text, label: columns. Rows with other labels are problems of the Table; UserError if all of them are.
+    text, label: columns. Rows with other labels become problems of the Table. UserError if all rows do.
     """
     problems, tags, changed = dict(table.problems), {}, []
     for place, words, cell in zip(table.rows.index, table.rows[text].map(str), table.rows[label]):

@@ -16,9 +16,9 @@ _WORDS = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]|[^\\W{SCRIPTS_WITHOUT_SPACES}]+
 
 
 def word_scores(task, splits, settings, evaluated):
-    """{split: {metric: value}} of the baseline on the splits in `evaluated`; {} if the training texts have no two
-    classes or no words.
+    """{split: {metric: value}} of the baseline on the splits in `evaluated`.
 
+    {} if the training texts have no two classes or no words.
     splits: {name: Dataset}.   settings: of the run, whose rows limit the training rows.
     """
     model = _fitted(task, splits["train"], min(settings.rows or MAX_ROWS, MAX_ROWS))

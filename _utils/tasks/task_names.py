@@ -41,9 +41,7 @@ class TaskSource:
         """TaskData of a completed dictionary. UserError, with file and line, for malformed files."""
 
     def task_of(self, data):
-        """The Task of which `Task.as_data` returned the data. ValueError for invalid data, which may come from a
-        stranger.
-        """
+        """The Task of which `Task.as_data` returned the data. ValueError for invalid data, as from a stranger."""
 
 
 def check_glue_dir(folder):

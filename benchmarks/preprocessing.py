@@ -20,7 +20,7 @@ import datasets
 import torch
 
 from _utils.keys import PRETRAIN_KEYS, Count, Positive, Text
-from _utils.text.processors import BLOCK, ELECTRADataProcessor
+from _utils.text.processors import BLOCK_ROWS, ELECTRADataProcessor
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer
 from benchmarks.report import alternate, median_ratio, parse, processes, seconds_of, write_results
@@ -43,8 +43,8 @@ def some_megabytes(documents, megabytes):
     while size < megabytes * 1e6:
         n = 0
         while n < len(documents) and size < megabytes * 1e6:
-            size += sum(len(text.encode()) for text in documents[n:n + BLOCK]["text"])
-            n = min(n + BLOCK, len(documents))
+            size += sum(len(text.encode()) for text in documents[n:n + BLOCK_ROWS]["text"])
+            n = min(n + BLOCK_ROWS, len(documents))
         parts.append(documents.select(range(n)))
     return datasets.concatenate_datasets(parts), size
 
@@ -70,7 +70,7 @@ def tokenization(new_processor):
 
 
 def n_blocks(processor):
-    return -(-len(processor.hf_dset) // BLOCK)
+    return -(-len(processor.hf_dset) // BLOCK_ROWS)
 
 
 def pipeline(new_processor, processes):

@@ -208,34 +208,48 @@ def load_tags(kind, definition, tables, mismatches):
 
     mismatches: {split: {place: message}} of malformed rows.
     """
-    [label], scheme, name = tables.labels, definition["scheme"], definition["name"]
-    tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.labelled.items()}
-    if scheme:
-        check_scheme(tags["train"], definition)
-        tags = {split: of_split.map(partial(in_scheme, scheme=scheme)) for split, of_split in tags.items()}
-    else:
-        tables.messages.extend(scheme_warnings(tags["train"]))
-    for split, table in tables.labelled.items():
-        rows = table.rows.assign(**{label: tags[split].combine_first(table.rows[label])}) if scheme else table.rows
-        problems = mismatches.get(split, {}) | table.problems
-        tables.labelled[split] = table._replace(rows=rows, problems=problems)
-    train = tables.labelled["train"]
-    n_words = labels_in(train, label).map(items).dropna().map(len)
-    if len(n_words) > 1 and n_words.max() == 1:
-        raise UserError(f"{train.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
-                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
-                        f"{TEXTS_ADVICE}")
-    names = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
-    # A word of the dev set may have a tag that is in no training sentence.
-    known = pd.concat([of_split for split, of_split in names.items() if split != "test"])
+    tags = _tags_in_scheme(definition, tables)
+    for split, problems in mismatches.items():
+        table = tables.labelled[split]
+        tables.labelled[split] = table._replace(problems=problems | table.problems)
+    _check_lengths(tables.labelled["train"], *tables.labels, definition["name"])
+    labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+    of_test = labels.pop("test", None)
+    known = pd.concat(labels.values())  # a word of the dev set may have a tag that is in no training sentence
     if definition["metrics"] is None and not mark_entities(known):
         definition = {**definition, "metrics": ClassMetrics.default_metrics}
     task = class_task(kind, definition, tables, known)
-    unknown = [tag for tag in names.get("test", known).unique() if tag not in task.inputs.label_ids]
-    if "test" in names and names["test"].empty:
-        raise UserError(f"The test file of the task {name!r} has labels, but its texts have no words. Correct it, or "
-                        "leave 'test' out.")
+    unknown = []
+    if of_test is not None:
+        unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]
+        if of_test.empty:
+            raise UserError(f"The test file of the task {task.name!r} has labels, but its texts have no words. Correct "
+                            "it, or leave 'test' out.")
     if unknown:
         tables.messages.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
                                "which are never predicted")
     return class_data(task, definition, tables, unknown=unknown)
+
+
+def _tags_in_scheme(definition, tables):
+    """{split: Series of the tags of each sentence}, which replace those of the TaskTables."""
+    [label], scheme = tables.labels, definition["scheme"]
+    tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.labelled.items()}
+    if not scheme:
+        tables.messages.extend(scheme_warnings(tags["train"]))
+        return tags
+    check_scheme(tags["train"], definition)
+    for split, table in tables.labelled.items():
+        tags[split] = tags[split].map(partial(in_scheme, scheme=scheme))
+        rows = table.rows.assign(**{label: tags[split].combine_first(table.rows[label])})
+        tables.labelled[split] = table._replace(rows=rows)
+    return tags
+
+
+def _check_lengths(table, label, name):
+    """UserError if all sentences have one word."""
+    n_words = labels_in(table, label).map(items).dropna().map(len)
+    if len(n_words) > 1 and n_words.max() == 1:
+        raise UserError(f"{table.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
+                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
+                        f"{TEXTS_ADVICE}")

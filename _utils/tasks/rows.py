@@ -56,8 +56,8 @@ class EncodedRows:
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, labels) of these rows.
 
-        The first three are (B, L), labels (B,), or (B, L) for tokens. L is that of the longest row, rounded up to a multiple, but no more than the longest of all rows: the model may
-        have no more positions.
+        The first three are (B, L), labels (B,), or (B, L) for tokens. L is the length of the longest of them, rounded
+        up to a multiple, but at most that of the longest of all rows: the model may have no more positions.
         """
         lengths = self.lengths[rows]
         length = min(-(-lengths.max() // multiple) * multiple, self.lengths.max())

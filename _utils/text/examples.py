@@ -15,7 +15,7 @@ from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
-from _utils.text.readers import BLOCK
+from _utils.text.readers import BLOCK_ROWS
 from _utils.text.special_tokens import MANY_UNKNOWN, content_of, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
@@ -144,7 +144,7 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         if n_tokens > _CHECKED:
             break
     if not n_tokens:
-        raise UserError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents. Check "
+        raise UserError(f"{name}: no text is left in its first {min(BLOCK_ROWS, len(processor.hf_dset))} documents. Check "
                         "the files and their encoding, or set clean=False, which keeps lines under "
                         f"{SHORT} characters.")
     if (share := processor.short_share(text for text, _ in processor.rows(0))) > .3:

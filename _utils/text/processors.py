@@ -14,7 +14,7 @@ from fastcore.basics import chunked, num_cpus, store_attr
 from transformers import PreTrainedTokenizerBase
 
 from _utils.text.prepared_files import prepared
-from _utils.text.readers import BLOCK, LONG
+from _utils.text.readers import BLOCK_ROWS, LONG
 from _utils.text.special_tokens import template_of, text_tokenizer
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
@@ -37,7 +37,7 @@ class ELECTRADataProcessor:
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
     long_lines: 'truncate' drops the part of a line that does not fit into an example, as Google's code (F2); with
     'keep' it begins the next example.
-    first_row: of hf_dset in its corpus, a multiple of BLOCK, if it is a part of one.
+    first_row: of hf_dset in its corpus, a multiple of BLOCK_ROWS, if it is a part of one.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ELECTRADataProcessor:
 
     def rows(self, block):
         """Return an iterator over (text, whether it continues the document of the row before) of a block."""
-        start = block * BLOCK
-        table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
+        start = block * BLOCK_ROWS
+        table = self.hf_dset.with_format("arrow")[start:start + BLOCK_ROWS]
         continues = (table["continues"].to_pylist() if "continues" in table.column_names
                      else (row % self.rows_per_document != 0 for row in itertools.count(self.first_row + start)))
         return zip((text.as_py() or "" for text in table[self.text_col]), continues)
@@ -155,7 +155,7 @@ class ELECTRADataProcessor:
         return input_ids, len(input_ids) if self.n_first is None else len(self.before) + len(first) + self.n_first
 
     def _block_rng(self, block):
-        return random.Random(f"{self.seed}, block {self.first_row // BLOCK + block}")
+        return random.Random(f"{self.seed}, block {self.first_row // BLOCK_ROWS + block}")
 
     def map(self, cache_file_name, num_proc=None, max_files=MAX_FILES):
         """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None:
@@ -165,7 +165,7 @@ class ELECTRADataProcessor:
         Files that an earlier call finished are kept.
         """
         target = Path(cache_file_name)
-        n_blocks = -(-len(self.hf_dset) // BLOCK)
+        n_blocks = -(-len(self.hf_dset) // BLOCK_ROWS)
         parts = list(chunked(range(n_blocks), -(-n_blocks // max_files)))
         files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(parts):05}"): blocks for i, blocks in enumerate(parts)}
         missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]

@@ -18,7 +18,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import content_key
 from _utils.names import COMPRESSIONS, no_text_error
 
-BLOCK = 1000  # rows from which examples are made together, with random numbers of their own
+BLOCK_ROWS = 1000  # rows from which examples are made together, with random numbers of their own
 
 print_once = cache(print)  # a process may look for the same files several times
 

@@ -13,7 +13,7 @@ from _utils.hub import open_builder
 from _utils.progress import Progress
 from _utils.text.hub_texts import loading
 from _utils.text.prepared_files import prepared
-from _utils.text.readers import BLOCK
+from _utils.text.readers import BLOCK_ROWS
 
 PART = 1 << 28  # characters of a part of a stream, at least
 _BATCH = 100    # rows that are read at once
@@ -93,7 +93,7 @@ class StreamedParts:
             self.batches = self._read(end)
         with pyarrow.ipc.new_stream(file, _SCHEMA) as writer:
             for texts, state in self.batches:
-                if end["characters"] >= part_ends_at and end["rows"] % BLOCK == 0:
+                if end["characters"] >= part_ends_at and end["rows"] % BLOCK_ROWS == 0:
                     self.next_part, self.batches = number + 1, itertools.chain([(texts, state)], self.batches)
                     break
                 texts = self._up_to_limit(texts, end)

@@ -16,7 +16,7 @@ from _utils.text.sources import Corpus, load_documents
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(processors, "BLOCK", 10)
+    monkeypatch.setattr(processors, "BLOCK_ROWS", 10)
 
 
 def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_any(

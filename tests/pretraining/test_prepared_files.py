@@ -24,7 +24,7 @@ N_FILES = 12
 @pytest.fixture
 def prepare(tmp_path, small_tokenizer, monkeypatch):
     """Return a function that prepares the examples of a small corpus of N_FILES blocks in a subfolder of tmp_path."""
-    monkeypatch.setattr(processors, "BLOCK", 10)
+    monkeypatch.setattr(processors, "BLOCK_ROWS", 10)
     corpus = make_corpus(n_documents=10 * N_FILES)
     return lambda folder, n: prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=n)
 

@@ -37,7 +37,7 @@ class ChoiceInputs(ClassInputs):
         n, columns = len(self.task.labels), [rows[name][:] for name in self.task.texts]
         first, *begins = columns[:-n]
         begins = [f"{text} " for text in begins[0]] if begins else [""] * len(rows)
-        pairs = {"text": np.repeat(np.array(first, dtype=object), n).tolist(),
+        pairs = {"text": [text for text in first for _ in range(n)],
                  "choice": [begin + choice for begin, *choices in zip(begins, *columns[-n:]) for choice in choices],
                  "label": [-1] * n * len(rows)}
         pairs = datasets.Dataset.from_dict(pairs)

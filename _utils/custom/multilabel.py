@@ -4,34 +4,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-import datasets
 import numpy as np
 import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
-from _utils.custom.cells import ids_of_lists, refuse
+from _utils.custom.cells import refuse
 from _utils.custom.definition import SEPARATOR
-from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
+from _utils.custom.task import ClassHead, Classification, ClassMetrics, ListInputs, class_data, class_task
 from _utils.custom.task_tables import check_separator, choose_columns, find_labels, labels_by_split
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, PredictionFiles
-from _utils.tasks.tables import as_label, malformed, shortened
+from _utils.tasks.parts import PredictionFiles
+from _utils.tasks.tables import as_label, malformed
 from _utils.tasks.task import kind_of_task
 
 _MARKS = {"1": True, "true": True, "0": False, "false": False}  # whether a label applies, in a column of its own
 _LISTS = "(labels)"  # column for the list of the labels of a row
-
-
-class MultiLabelInputs(ClassInputs):
-    """Texts and lists of labels."""
-    unlabelled = []
-
-    @property
-    def label_column(self):
-        """Column of the labels: a list of the ids of their classes."""
-        return Column(lambda cells: ids_of_lists(cells, self.label_ids),
-                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
 
 class MultiLabelHead(ClassHead):
@@ -59,12 +47,8 @@ class MultiLabelMetrics(ClassMetrics):
 
     @property
     def threshold(self):
-        """The threshold as a number. UserError if a run has to choose it."""
-        threshold = self.task.chosen if self.task.threshold == "best" else self.task.threshold
-        if threshold is None:
-            raise UserError(f"The threshold of the task {self.task.name!r} is that of a run. Take the task from a "
-                            "model: load(...).task.")
-        return threshold
+        """The threshold as a number, None if a run has to choose it."""
+        return self.task.chosen if self.task.threshold == "best" else self.task.threshold
 
     def decide(self, outputs):
         """Whether each label applies, (N, C)."""
@@ -122,7 +106,7 @@ class MultiLabel(Classification):
     on its dev set.   chosen: that of a run.
     """
     kind = "multilabel"
-    inputs_class = MultiLabelInputs
+    inputs_class = ListInputs
     head_class = MultiLabelHead
     metrics_class = MultiLabelMetrics
     files_class = MultiLabelFiles

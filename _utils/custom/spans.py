@@ -117,14 +117,13 @@ def with_tags(table, text, label):
     return table._replace(rows=rows, problems=problems), changed
 
 
-def _words_of(text):
-    return [word for word, *_ in words_in(text)]
-
-
 class SpanInputs(TagInputs):
     """The text of a row is a string."""
-    words_of = staticmethod(_words_of)
     text_column = Inputs.text_column
+
+    @staticmethod
+    def words_of(text):
+        return [word for word, *_ in words_in(text)]
 
 
 class SpanHead(TagHead):

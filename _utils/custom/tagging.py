@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from transformers import AutoModelForTokenClassification
 
-from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in, refuse
+from _utils.custom.cells import is_nested, items, labels_in, refuse
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.table_files import by_sentence
 from _utils.custom.tag_schemes import as_bioes, check_scheme, in_scheme, mark_entities, scheme_warnings
-from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
+from _utils.custom.task import ClassHead, Classification, ClassMetrics, ListInputs, class_data, class_task
 from _utils.custom.task_tables import choose_columns, find_labels
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
@@ -23,21 +23,14 @@ from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
 
 
-class TagInputs(ClassInputs):
+class TagInputs(ListInputs):
     """Text and label of a row are lists with an item for each word."""
-    unlabelled = []
     words_of = staticmethod(items)  # the words of a text of a Dataset
 
     @property
     def text_column(self):
         """Column of a list of words."""
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
-
-    @property
-    def label_column(self):
-        """Column of a list of the ids of tags."""
-        return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
-                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
     def texts_in(self, rows):
         return [" ".join(words) for words in self.sentences(rows)]

@@ -2,6 +2,7 @@
 from dataclasses import replace
 from functools import partial
 
+import datasets
 import numpy as np
 import pandas as pd
 import torch
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter
 from sklearn import metrics as scikit
 from torch import nn
 
-from _utils.custom.cells import are_whole, numbers_in, without_fraction
+from _utils.custom.cells import are_whole, ids_of_lists, items, numbers_in, without_fraction
 from _utils.custom.splits import contradictions, label_counts
 from _utils.custom.table_files import read_table
 from _utils.custom.task_tables import (
@@ -22,7 +23,7 @@ from _utils.custom.task_tables import (
 )
 from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Inputs, Metrics
+from _utils.tasks.parts import Column, Head, Inputs, Metrics
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
@@ -59,6 +60,17 @@ class ClassInputs(Inputs):
     def label_ids(self):
         of_pandas = [f"{label}.0" for label in self.task.labels] if are_whole(self.task.labels) else []
         return super().label_ids | {label: i for i, label in enumerate(of_pandas)}
+
+
+class ListInputs(ClassInputs):
+    """Texts, and a list of classes for each."""
+    unlabelled = []
+
+    @property
+    def label_column(self):
+        """Column of a list of the ids of labels."""
+        return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
+                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
 
 class ClassHead(Head):

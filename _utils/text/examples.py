@@ -144,8 +144,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         if n_tokens > _CHECKED:
             break
     if not n_tokens:
-        raise UserError(f"{name}: no text is left in its first {min(BLOCK_ROWS, len(processor.hf_dset))} documents. Check "
-                        "the files and their encoding, or set clean=False, which keeps lines under "
+        raise UserError(f"{name}: no text is left in its first {min(BLOCK_ROWS, len(processor.hf_dset))} documents. "
+                        "Check the files and their encoding, or set clean=False, which keeps lines under "
                         f"{SHORT} characters.")
     if (share := processor.short_share(text for text, _ in processor.rows(0))) > .3:
         _warn(f"{name}: cleaning drops the lines under {SHORT} characters, {share:.0%} of the text. Set clean=False to "

@@ -28,7 +28,7 @@ from _utils.training import choose_device
 TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "stream": None, "clean": None,
              "long_lines": "truncate", "max_length": 128, "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
-_BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
+_HELD_OUT_RUNS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
 def replaced_tokens(checkpoints, *, generator, text, all, rows, max_length, data_seed, mask_prob, seed):
@@ -141,7 +141,7 @@ def compare(text, networks):
     networks: {name: discriminator}. AUCs are strings with the standard error in parentheses.
     """
     n = len(text.is_token)
-    blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(text.is_token)
+    blocks = (torch.arange(n) * min(n, _HELD_OUT_RUNS) // n)[:, None].expand_as(text.is_token)
     labels = [x[text.is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
     rows = {
         name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()

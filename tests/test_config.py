@@ -12,7 +12,7 @@ import finetune
 import pretrain
 from _utils.config import MyConfig, complete, from_command_line
 from _utils.custom.definition import KEYS_OF_KINDS
-from _utils.custom.kinds import KINDS
+from _utils.custom.task_kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.plan import for_checkpoint
@@ -22,7 +22,7 @@ from _utils.objectives.objective_keys import KEYS
 from _utils.objectives.registry import OBJECTIVES
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
-from _utils.tasks.names import GLUE_TEST_FILES
+from _utils.tasks.task_names import GLUE_TEST_FILES
 from pretrain import c
 
 

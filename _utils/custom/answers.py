@@ -1,6 +1,4 @@
-"""From the outputs of a question answering model to texts, and their scores as the official scripts compute them
-(F73-F80).
-"""
+"""Answers from the outputs of a question answering model, and their scores as in the official scripts (F73-F80)."""
 import re
 import string
 from collections import Counter
@@ -16,8 +14,9 @@ _WITHOUT_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
 
 class Answers(NamedTuple):
-    """Answers to one question. n_best: {text: probability among them}, best first.   null_odds: the higher, the less
-    answerable (F76).
+    """Answers to one question.
+
+    n_best: {text: probability among them}, best first.   null_odds: the higher, the less answerable (F76).
     """
     n_best: dict
     null_odds: float
@@ -49,8 +48,9 @@ def find_answers(rows, outputs):
 
 
 def _valid_pairs(rows, indexes, outputs):
-    """[(score, row, start, end)], best first, of equal ones the first; start and end among the row's tokens of the
-    context (F73).
+    """[(score, row, start, end)] of valid answers, best first; of equal scores, the first (F73).
+
+    start and end count the row's tokens of the context.
     """
     spans, valid = rows.spans[indexes], []
     first, _, length = spans.T[..., None]
@@ -93,8 +93,9 @@ def word_splitter(hf_tokenizer):
 
 
 def final_text(text, original, split):
-    """The part of `original` that tokenization turned into `text`; all of it if they cannot be aligned (get_final_text,
-    F74).
+    """The part of `original` that tokenization turned into `text` (get_final_text, F74).
+
+    All of `original` if the two cannot be aligned.
     """
     tokenized = split(original)
     in_original, in_tokenized = (
@@ -153,8 +154,9 @@ def best_threshold(scores, odds, is_answerable):
 
 
 def ensemble(runs):
-    """The Answers of several runs to the same questions: probabilities summed by text, null odds averaged. runs: lists
-    of Answers.
+    """The Answers of several runs to the same questions, combined. runs: lists of Answers.
+
+    Probabilities are summed by text, null odds averaged.
     """
     totals = [
         (sum((Counter(one.n_best) for one in answers), Counter()), [one.null_odds for one in answers])

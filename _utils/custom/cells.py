@@ -9,8 +9,8 @@ import pandas as pd
 from _utils.errors import UserError
 from _utils.tasks.tables import as_label, as_string
 
-# White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
-_SPACES = re.compile(r"[ \t\r\n]+")
+# Other white space, such as no-break, thin and ideographic spaces, is part of a word.
+_WORD = re.compile(r"[^ \t\r\n]+")
 _WHOLE = re.compile(r"[+-]?\d+(\.0)?")
 
 
@@ -47,7 +47,7 @@ def joint_of(names):
 
 def split_words(text):
     """The words of a sentence in which they have spaces between them."""
-    return [word for word in _SPACES.split(text) if word]
+    return _WORD.findall(text)
 
 
 def items(cell):

@@ -1,6 +1,5 @@
 """Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
 import string
-from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -40,7 +39,7 @@ class ChoiceInputs(ClassInputs):
         n, columns = len(self.task.labels), [rows[name][:] for name in self.task.texts]
         first, *begins = columns[:-n]
         begins = [f"{text} " for text in begins[0]] if begins else [""] * len(rows)
-        pairs = {"text": np.repeat(np.array(first, dtype=object), n).tolist(),
+        pairs = {"text": [text for text in first for _ in range(n)],
                  "choice": [begin + choice for begin, *choices in zip(begins, *columns[-n:]) for choice in choices],
                  "label": [-1] * n * len(rows)}
         pairs = datasets.Dataset.from_dict(pairs)
@@ -86,7 +85,7 @@ class Choices(CustomTask):
 
     labels: the positions of the choices, as the files spell them.
     """
-    kind: ClassVar[str] = "choices"
+    kind = "choices"
     inputs_class = ChoiceInputs
     head_class = ChoiceHead
     metrics_class = ChoiceMetrics
@@ -109,8 +108,7 @@ class Choices(CustomTask):
                             "first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
         spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
         names = tuple(map(str, spellings[first or 0][:n]))
-        task = cls(**common_fields(cls, definition, tables.texts, names), labels=names,
-                   file_columns=(*tables.texts, *labels))
+        task = cls(**common_fields(cls, definition, names), **tables.fields, labels=names)
         splits, labelled = to_datasets(tables, definition, task, classes_of=lambda labels: labels)
         return task_data(task, splits, labelled, tables.messages, f"{n} choices, labelled {shortened(names)}")
 

@@ -16,7 +16,7 @@ from _utils.config import MyConfig
 from _utils.errors import UserError
 from _utils.keys import FileName, Text, accepted, list_of, number
 from _utils.names import HUB_ID, check_file, hub_parts
-from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES
+from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES
 
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 TEXTS_ADVICE = ("In .txt, .conll and .bio files a line has a word and its tag, and an empty line ends each sentence. "

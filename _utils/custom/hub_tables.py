@@ -30,13 +30,13 @@ def with_hub_splits(definition):
         builder = open_builder(train.path, train.config)
         splits = {*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))}
     splits -= {*re.findall(r"\w+", train.split)}
-    known = {"dev": next((split for split in _DEV_SPLITS if split in splits and not definition["groups"]), None),
-             "test": "test" if "test" in splits else None}
-    given = {key: definition[key] for key in known if definition[key] is not None}
-    found = {key: split_on_hub(train, split) for key, split in {**known, **given}.items() if isinstance(split, str)}
-    if "test" in found and "test" not in given and not _is_labelled(load_rows(found["test"])):
-        del found["test"]
-    return {**definition, "dev": definition["dev"] or .1, **found}
+    chosen = dict(definition)
+    for key, names in (("dev", () if definition["groups"] else _DEV_SPLITS), ("test", ("test",))):
+        split = definition[key] or next(filter(splits.__contains__, names), None)
+        chosen[key] = split_on_hub(train, split) if isinstance(split, str) else split
+    if chosen["test"] and not definition["test"] and not _is_labelled(load_rows(chosen["test"])):
+        chosen["test"] = None
+    return {**chosen, "dev": chosen["dev"] or .1}
 
 
 def _is_labelled(rows):

@@ -2,36 +2,24 @@
 import json
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
-import datasets
 import numpy as np
 import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
-from _utils.custom.cells import ids_of_lists, refuse
+from _utils.custom.cells import refuse
 from _utils.custom.definition import SEPARATOR
-from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
+from _utils.custom.task import ClassHead, Classification, ClassMetrics, ListInputs, class_data, class_task
 from _utils.custom.task_tables import check_separator, choose_columns, find_labels, labels_by_split
 from _utils.errors import UserError
-from _utils.tasks.parts import Column, PredictionFiles, Predictions
-from _utils.tasks.tables import as_label, malformed, shortened
+from _utils.tasks.parts import PredictionFiles
+from _utils.tasks.tables import as_label, malformed
 from _utils.tasks.task import kind_of_task
 
 _MARKS = {"1": True, "true": True, "0": False, "false": False}  # whether a label applies, in a column of its own
 _LISTS = "(labels)"  # column for the list of the labels of a row
-
-
-class MultiLabelInputs(ClassInputs):
-    """Texts and lists of labels."""
-    unlabelled = []
-
-    @property
-    def label_column(self):
-        """Column of the labels: a list of the ids of their classes."""
-        return Column(lambda cells: ids_of_lists(cells, self.label_ids),
-                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
 
 class MultiLabelHead(ClassHead):
@@ -59,12 +47,8 @@ class MultiLabelMetrics(ClassMetrics):
 
     @property
     def threshold(self):
-        """The threshold as a number. UserError if a run has to choose it."""
-        threshold = self.task.chosen if self.task.threshold == "best" else self.task.threshold
-        if threshold is None:
-            raise UserError(f"The threshold of the task {self.task.name!r} is that of a run. Take the task from a "
-                            "model: load(...).task.")
-        return threshold
+        """The threshold as a number, None if a run has to choose it."""
+        return self.task.chosen if self.task.threshold == "best" else self.task.threshold
 
     def decide(self, outputs):
         """Whether each label applies, (N, C)."""
@@ -83,17 +67,15 @@ class MultiLabelMetrics(ClassMetrics):
         return []
 
     def evaluate(self, outputs, labels):
-        """As `ClassMetrics.evaluate`, with the threshold, which is chosen if no run has chosen it, and a remark about
-        it.
-        """
+        """As `ClassMetrics.evaluate`, with the threshold and a text about it. Choose the threshold if no run has."""
         task, outputs = self.task, np.asarray(outputs)
         is_chosen = task.threshold == "best"
         if is_chosen and task.chosen is None:
             task = replace(task, chosen=self.best_threshold(outputs, labels))
         threshold = task.scores.threshold
-        remark = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
+        text = f"threshold {threshold:.4g}" + ", chosen on the dev set" * is_chosen
         return {**super(MultiLabelMetrics, task.scores).evaluate(outputs, labels), "thresholds": threshold,
-                "remarks": remark}
+                "remarks": text}
 
     def best_threshold(self, outputs, labels):
         """The threshold, in hundredths, with the best first metric on a dev set; of equal ones the nearest to 0.5."""
@@ -106,14 +88,10 @@ class MultiLabelFiles(PredictionFiles):
     """The labels of each text as one string."""
 
     def named(self, decisions):
-        """The labels of each decision."""
         return [[self.task.labels[i] for i in np.flatnonzero(row)] for row in decisions]
 
     def written(self, decisions):
         return [joined(labels, self.task.labels) for labels in self.named(decisions)]
-
-    def predictions(self, outputs, rows):
-        return Predictions(self.named(self.task.scores.decide(outputs)), outputs)
 
     def lines(self, texts, predictions):
         labels = [joined(labels, self.task.labels) for labels in predictions.labels]
@@ -127,12 +105,12 @@ class MultiLabel(Classification):
     threshold: the probability from which a label applies; "best": each run chooses the one with the best first metric
     on its dev set.   chosen: that of a run.
     """
-    kind: ClassVar[str] = "multilabel"
-    inputs_class = MultiLabelInputs
+    kind = "multilabel"
+    inputs_class = ListInputs
     head_class = MultiLabelHead
     metrics_class = MultiLabelMetrics
     files_class = MultiLabelFiles
-    unsaved: ClassVar[frozenset] = Classification.unsaved | {"chosen"}
+    unsaved = Classification.unsaved | {"chosen"}
 
     threshold: float | Literal["best"] = .5
     chosen: float | None = None

@@ -9,8 +9,7 @@ from _utils.custom.words import WordPredictor
 
 
 class QuestionHead(nn.Module):
-    """Output layers on the encoder's hidden states: start and end of the answer, and whether the question is
-    unanswerable (F65-F71).
+    """Output layers for the start and end of the answer, and for whether the question is unanswerable (F65-F71).
 
     options.joint: the end depends on the start: on the true one in training, on each of the best ones in evaluation.
     Without `joint` and `answerability` this is the linear layer of transformers' question answering models.
@@ -28,9 +27,11 @@ class QuestionHead(nn.Module):
         self.impossible = layers(options.answerable_from_start) if options.answerability else None
 
     def forward(self, hidden, is_answer, starts):
-        """hidden (B, L, H), is_answer (B, L), starts (B,) -> in training logits of start, end and, with
-        options.answerability, of
-        "unanswerable" at every position (B, 2 or 3, L, at least options.beam); in evaluation `candidates`."""
+        """hidden (B, L, H), is_answer (B, L), starts (B,) -> logits, or `candidates` in evaluation.
+
+        Logits (B, 2 or 3, L) of start, end and, with options.answerability, of "unanswerable" at every position.
+        L is at least options.beam.
+        """
         joint, beam = self.options.joint, self.options.beam
         # Google's rows are never that short, because they have the maximum length
         missing = max(0, beam - hidden.shape[1])
@@ -64,8 +65,7 @@ class QuestionPredictor(WordPredictor):
 
 
 def candidates(start_scores, starts, end_scores, ends, null_odds):
-    """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, 3 * (n * n +
-    1)).
+    """The pairs of a start and an end of each row, and its odds of no answer, in one tensor (B, 3 * (n * n + 1)).
 
     start_scores, starts: (B, n).   end_scores, ends: (B, n or 1, n), for each start or for all.   null_odds: (B,).
     A pair is (start, end, sum of both scores), the last one (0, 0, odds) (F70, F73).
@@ -75,8 +75,9 @@ def candidates(start_scores, starts, end_scores, ends, null_odds):
 
 
 class QuestionLoss(nn.Module):
-    """(Cross-entropy of start + of end) / 2 + answerable_weight x binary cross-entropy of "unanswerable"; the mean
-    (F67, D9).
+    """The mean cross-entropy of start and end, plus the weighted one of "unanswerable" (F67, D9).
+
+    The weight is options.answerable_weight. The loss is averaged over the batch.
     """
 
     def __init__(self, options):

@@ -6,7 +6,6 @@ import numpy as np
 from tokenizers import models
 
 from _utils.custom.question_files import are_words, words_of
-from _utils.errors import UserError
 from _utils.tasks.rows import EncodedRows, Window
 from _utils.text.special_tokens import text_tokenizer
 
@@ -68,7 +67,6 @@ class QuestionRows(EncodedRows):
     it, the position of this token in the row, and their number.   contexts: the Context of each row.
     A question that leaves no room for its context, where Google's code does not terminate (F56), is cut to half of the
     row.
-    Raises UserError if no context has a token.
     """
     n_inp = 5
 
@@ -98,15 +96,13 @@ class QuestionRows(EncodedRows):
                 self.contexts.append(context)
             texts.append((windows, 0))  # of any length: dividing them is the rule
             self.rows_of.append(range(len(spans) - len(windows), len(spans)))
-        if not spans:
-            raise UserError(f"None of {len(questions):,} questions has a context with tokens, the first one is "
-                            f"{questions[0]['context']!r:.60}. Correct it, or use a vocabulary of its language.")
         super().__init__(texts, labels, hf_tokenizer.pad_token_id)
         self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
 
     def batch(self, rows, multiple=1):
-        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows: four times (B, L), (B,) and
-        (B, 3).
+        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows.
+
+        The first four are (B, L), starts (B,) and labels (B, 3).
         """
         *inputs, is_answer = super().batch(rows, multiple)
         return *inputs, is_answer == 1, self.gold[rows, 0], self.gold[rows]

@@ -1,7 +1,6 @@
 """Question answering as in Google's code (F52-F80)."""
 import json
 from dataclasses import field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -63,8 +62,9 @@ class QuestionTaskHead(Head):
             value.data.copy_(torch.cat([weights[f"start.{name}"], weights[f"end.{name}"]]))
 
     def exported(self, hf_tokenizer, settings):
-        """As `Head.exported`, with the options of the lines in docs/checkpoints.md; na_threshold: None if all questions
-        have an answer.
+        """As `Head.exported`, with the options that the code in docs/checkpoints.md reads.
+
+        na_threshold is None if all questions have an answer.
         """
         hf_tokenizer, _ = super().exported(hf_tokenizer, settings)
         options, names = self.task.questions, ("doc_stride", "max_query_length", "max_answer_length", "beam")
@@ -114,12 +114,12 @@ class QuestionFiles(PredictionFiles):
 @kind_of_task
 class Questions(CustomTask):
     """Questions about texts, whose answers are parts of them. questions: their QuestionOptions."""
-    kind: ClassVar[str] = "questions"
+    kind = "questions"
     inputs_class = QuestionInputs
     head_class = QuestionTaskHead
     metrics_class = QuestionMetrics
     files_class = QuestionFiles
-    suffix: ClassVar[str] = ".json"
+    suffix = ".json"
 
     read_file = staticmethod(read_questions)
 
@@ -134,8 +134,7 @@ class Questions(CustomTask):
         splits, given = dict(tables), definition["questions"] or {}
         options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"])} | given)
         splits["train"], skipped = without_unusable(splits["train"], options, definition["train"])
-        fields = common_fields(cls, definition) | {"texts": ("question", "context")}
-        task = cls(**fields, questions=options, epochs=2)
+        task = cls(**common_fields(cls, definition), texts=("question", "context"), questions=options, epochs=2)
         if "validation" not in splits:
             splits |= split_rows(splits["train"], definition["dev"])
         messages = [*keys_without_effect(definition), *skipped, *check_evaluated(splits, options, definition)]

@@ -1,8 +1,6 @@
-"""Character spans of annotation tools, such as [[0, 4, "PER"]]: tagging that reads them as tags of words, and writes
-tags as spans.
-"""
+"""Character spans of annotation tools, such as [[0, 4, "PER"]], which are tags of words in training and prediction."""
 import json
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pandas as pd
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
@@ -97,10 +95,9 @@ def spans_of_tags(text, tags):
 
 
 def with_tags(table, text, label):
-    """(the Table with tags of the words of each text in place of character spans, places of the texts whose spans these
-    tags do not express).
+    """(the Table with tags of words in place of character spans, places of the texts whose spans the tags change).
 
-    text, label: columns. Rows with other labels are problems of the Table; UserError if all of them are.
+    text, label: columns. Rows with other labels become problems of the Table. UserError if all rows do.
     """
     problems, tags, changed = dict(table.problems), {}, []
     for place, words, cell in zip(table.rows.index, table.rows[text].map(str), table.rows[label]):
@@ -120,14 +117,13 @@ def with_tags(table, text, label):
     return table._replace(rows=rows, problems=problems), changed
 
 
-def _words_of(text):
-    return [word for word, *_ in words_in(text)]
-
-
 class SpanInputs(TagInputs):
     """The text of a row is a string."""
-    words_of = staticmethod(_words_of)
     text_column = Inputs.text_column
+
+    @staticmethod
+    def words_of(text):
+        return [word for word, *_ in words_in(text)]
 
 
 class SpanHead(TagHead):
@@ -156,11 +152,11 @@ class SpanFiles(TagFiles):
 @kind_of_task
 class Spans(Tagging):
     """A task on character spans: tagging with other labels in files."""
-    kind: ClassVar[str] = "spans"
+    kind = "spans"
     inputs_class = SpanInputs
     head_class = SpanHead
     files_class = SpanFiles
-    suffix: ClassVar[str] = ".tsv"
+    suffix = ".tsv"
 
     @classmethod
     def load(cls, definition, tables):

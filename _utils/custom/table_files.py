@@ -162,8 +162,11 @@ def _read_conll(path):
     sentence, lines = (~is_word).cumsum()[is_word], lines[is_word]
     cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))
     cells = cells[~_are_comments(lines, cells, sentence)]
-    _check_words(path, lines[cells.index], cells)
     n_columns = int(max(cells.str.len().mode(), default=0))
+    for i in range(n_columns):  # texts; but words may have spaces, as in Vietnamese
+        are_several = cells.str.get(i).map(lambda cell: len(split_words(cell)) > 1, na_action="ignore").fillna(False)
+        refuse(path, lines[cells.index], are_several & (are_several.mean() >= .5),
+               f"lines have several words in column {i}", TEXTS_ADVICE)
     words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), [*map(str, range(n_columns))])
     return _sentences(words, sentence[cells.index], dict.fromkeys(words.rows, list),
                       "an empty line must end each sentence, and a comment begins with # and stands before a sentence. "
@@ -197,19 +200,6 @@ def _sentences(words, sentence, columns, advice):
     sentence = sentence.to_numpy()
     places = words.rows.index.to_series().groupby(sentence).first()
     return words._replace(rows=words.rows.groupby(sentence).agg(columns).set_axis(places))
-
-
-def _check_words(path, lines, cells):
-    """UserError for lines that are texts with a label, as in the format of fastText, or JSON instead of words.
-
-    cells: of each line, its columns. Single words may have spaces, as in Vietnamese.
-    """
-    has_spaces = lambda i: cells.map(lambda row: len(row) > i and len(split_words(row[i])) > 1)
-    signs = {"begin with __label__, as in files of fastText": lines.str.startswith("__label__"),
-             "are JSON": lines.str.match(r"\{\s*\".*\}\s*$|\[\s*\{"),
-             **{f"have several words in column {i}": has_spaces(i) for i in range(max(map(len, cells), default=0))}}
-    for sign, has_sign in signs.items():
-        refuse(path, lines, has_sign & (has_sign.mean() >= .5), f"lines {sign}", TEXTS_ADVICE)
 
 
 def _are_comments(lines, cells, sentence):

@@ -2,43 +2,35 @@
 import itertools
 import re
 from functools import partial
-from typing import ClassVar
 
 import datasets
 import numpy as np
 import pandas as pd
 from transformers import AutoModelForTokenClassification
 
-from _utils.custom.cells import ids_of_lists, is_nested, items, labels_in, refuse
+from _utils.custom.cells import is_nested, items, labels_in, refuse
 from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.table_files import by_sentence
 from _utils.custom.tag_schemes import as_bioes, check_scheme, in_scheme, mark_entities, scheme_warnings
-from _utils.custom.task import ClassHead, Classification, ClassInputs, ClassMetrics, class_data, class_task
+from _utils.custom.task import ClassHead, Classification, ClassMetrics, ListInputs, class_data, class_task
 from _utils.custom.task_tables import choose_columns, find_labels
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
-from _utils.tasks.parts import Column, PredictionFiles, Predictions
+from _utils.tasks.parts import Column, PredictionFiles
 from _utils.tasks.tables import as_label, shortened
 from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
 
 
-class TagInputs(ClassInputs):
+class TagInputs(ListInputs):
     """Text and label of a row are lists with an item for each word."""
-    unlabelled = []
     words_of = staticmethod(items)  # the words of a text of a Dataset
 
     @property
     def text_column(self):
         """Column of a list of words."""
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
-
-    @property
-    def label_column(self):
-        """Column of a list of the ids of tags."""
-        return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
-                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
     def texts_in(self, rows):
         return [" ".join(words) for words in self.sentences(rows)]
@@ -113,10 +105,6 @@ class TagMetrics(ClassMetrics):
     def confusion(self, outputs, labels):
         return []
 
-    def warning(self, outputs, labels):
-        ids = np.unique(self.decide(outputs))
-        return f"it predicts {self.task.labels[ids[0]]!r} for all rows" if len(ids) == 1 else None
-
     def _tags(self, labels, *ids):
         """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
         names, ends = list(map(as_bioes, self.task.labels)), np.cumsum(list(map(len, labels)))[:-1]
@@ -132,12 +120,18 @@ class TagFiles(PredictionFiles):
         return [list(itertools.islice(tags, len(words))) for words in self.task.inputs.sentences(rows)]
 
     def write(self, path, rows, decisions):
-        """Write the tag of each word; arguments as for `PredictionFiles.write`."""
-        write_words(path, rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        """Write `word TAB tag` for each word, and an empty line after each sentence.
+
+        Arguments as for `PredictionFiles.write`. Tabs and line breaks in words, which other formats allow, are written
+        as spaces.
+        """
+        sentences = zip(rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        lines = [[re.sub(r"[\t\r\n]", " ", word) + f"\t{tag}\n" for word, tag in zip(*pair)] for pair in sentences]
+        write_text_atomically(path, "".join("".join(of_sentence) + "\n" for of_sentence in lines))
 
     def predictions(self, outputs, rows):
-        tags = [self.task.labels[i] for i in self.task.scores.decide(outputs)]
-        return Predictions(self.by_sentence(tags, rows), outputs)
+        tags = super().predictions(outputs, rows)
+        return tags._replace(labels=self.by_sentence(tags.labels, rows))
 
     def lines(self, texts, predictions):
         """(None, for each sentence a line for each word: the word, its label and the label's probability)."""
@@ -151,12 +145,12 @@ class TagFiles(PredictionFiles):
 @kind_of_task
 class Tagging(Classification):
     """A task that labels words (finetune/tagging, F51)."""
-    kind: ClassVar[str] = "tagging"
+    kind = "tagging"
     inputs_class = TagInputs
     head_class = TagHead
     metrics_class = TagMetrics
     files_class = TagFiles
-    suffix: ClassVar[str] = ".conll"
+    suffix = ".conll"
 
     @classmethod
     def load(cls, definition, tables):
@@ -170,20 +164,6 @@ class Tagging(Classification):
                f"If they are character spans, set 'kind': 'spans' of the task {definition['name']!r}.")
         mismatches = {split: _mismatches(table, text, label) for split, table in tables.labelled.items()}
         return load_tags(cls, definition, tables, mismatches)
-
-
-def write_words(path, sentences, tags):
-    """Write `word TAB tag` for each word, and an empty line after each sentence.
-
-    sentences, tags: lists of equally long lists. Tabs and line breaks in words, which other formats allow, are written
-    as spaces.
-    """
-    lines = []
-    for words, tags_of_words in zip(sentences, tags, strict=True):
-        words = [re.sub(r"[\t\r\n]", " ", word) for word in words]
-        lines += [f"{word}\t{tag}\n" for word, tag in zip(words, tags_of_words, strict=True)]
-        lines.append("\n")
-    write_text_atomically(path, "".join(lines))
 
 
 def text_and_tags(tables, definition):
@@ -221,34 +201,48 @@ def load_tags(kind, definition, tables, mismatches):
 
     mismatches: {split: {place: message}} of malformed rows.
     """
-    [label], scheme, name = tables.labels, definition["scheme"], definition["name"]
-    tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.labelled.items()}
-    if scheme:
-        check_scheme(tags["train"], definition)
-        tags = {split: of_split.map(partial(in_scheme, scheme=scheme)) for split, of_split in tags.items()}
-    else:
-        tables.messages.extend(scheme_warnings(tags["train"]))
-    for split, table in tables.labelled.items():
-        rows = table.rows.assign(**{label: tags[split].combine_first(table.rows[label])}) if scheme else table.rows
-        problems = mismatches.get(split, {}) | table.problems
-        tables.labelled[split] = table._replace(rows=rows, problems=problems)
-    train = tables.labelled["train"]
-    n_words = labels_in(train, label).map(items).dropna().map(len)
-    if len(n_words) > 1 and n_words.max() == 1:
-        raise UserError(f"{train.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
-                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
-                        f"{TEXTS_ADVICE}")
-    names = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
-    # A word of the dev set may have a tag that is in no training sentence.
-    known = pd.concat([of_split for split, of_split in names.items() if split != "test"])
+    tags = _tags_in_scheme(definition, tables)
+    for split, problems in mismatches.items():
+        table = tables.labelled[split]
+        tables.labelled[split] = table._replace(problems=problems | table.problems)
+    _check_lengths(tables.labelled["train"], *tables.labels, definition["name"])
+    labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
+    of_test = labels.pop("test", None)
+    known = pd.concat(labels.values())  # a word of the dev set may have a tag that is in no training sentence
     if definition["metrics"] is None and not mark_entities(known):
         definition = {**definition, "metrics": ClassMetrics.default_metrics}
     task = class_task(kind, definition, tables, known)
-    unknown = [tag for tag in names.get("test", known).unique() if tag not in task.inputs.label_ids]
-    if "test" in names and names["test"].empty:
-        raise UserError(f"The test file of the task {name!r} has labels, but its texts have no words. Correct it, or "
-                        "leave 'test' out.")
+    unknown = []
+    if of_test is not None:
+        unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]
+        if of_test.empty:
+            raise UserError(f"The test file of the task {task.name!r} has labels, but its texts have no words. Correct "
+                            "it, or leave 'test' out.")
     if unknown:
         tables.messages.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
                                "which are never predicted")
     return class_data(task, definition, tables, unknown=unknown)
+
+
+def _tags_in_scheme(definition, tables):
+    """{split: Series of the tags of each sentence}, which replace those of the TaskTables."""
+    [label], scheme = tables.labels, definition["scheme"]
+    tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.labelled.items()}
+    if not scheme:
+        tables.messages.extend(scheme_warnings(tags["train"]))
+        return tags
+    check_scheme(tags["train"], definition)
+    for split, table in tables.labelled.items():
+        tags[split] = tags[split].map(partial(in_scheme, scheme=scheme))
+        rows = table.rows.assign(**{label: tags[split].combine_first(table.rows[label])})
+        tables.labelled[split] = table._replace(rows=rows)
+    return tags
+
+
+def _check_lengths(table, label, name):
+    """UserError if all sentences have one word."""
+    n_words = labels_in(table, label).map(items).dropna().map(len)
+    if len(n_words) > 1 and n_words.max() == 1:
+        raise UserError(f"{table.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
+                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
+                        f"{TEXTS_ADVICE}")

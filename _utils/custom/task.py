@@ -1,8 +1,8 @@
 """A custom task, and the kind of those with a class for each text."""
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
 
+import datasets
 import numpy as np
 import pandas as pd
 import torch
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from sklearn import metrics as scikit
 from torch import nn
 
-from _utils.custom.cells import are_whole, numbers_in, without_fraction
+from _utils.custom.cells import are_whole, ids_of_lists, items, numbers_in, without_fraction
 from _utils.custom.splits import contradictions, label_counts
 from _utils.custom.table_files import read_table
 from _utils.custom.task_tables import (
@@ -23,7 +23,7 @@ from _utils.custom.task_tables import (
 )
 from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
-from _utils.tasks.parts import Head, Inputs, Metrics
+from _utils.tasks.parts import Column, Head, Inputs, Metrics
 from _utils.tasks.tables import shortened
 from _utils.tasks.task import Task, kind_of_task
 
@@ -36,9 +36,9 @@ class CustomTask(Task):
     share.
     """
     read_file = staticmethod(read_table)
-    min_updates: ClassVar[int] = 300
-    suffix: ClassVar[str] = ".tsv"
-    unsaved: ClassVar[frozenset] = frozenset({"test_files"})
+    min_updates = 300
+    suffix = ".tsv"
+    unsaved = frozenset({"test_files"})
 
     def as_data(self):
         """{field: value} that are not defaults, without files."""
@@ -51,7 +51,6 @@ class CustomTask(Task):
 
         Raises UserError, with file, line and column where possible, for content that does not fit.
         """
-        raise NotImplementedError
 
 
 class ClassInputs(Inputs):
@@ -61,6 +60,17 @@ class ClassInputs(Inputs):
     def label_ids(self):
         of_pandas = [f"{label}.0" for label in self.task.labels] if are_whole(self.task.labels) else []
         return super().label_ids | {label: i for i, label in enumerate(of_pandas)}
+
+
+class ListInputs(ClassInputs):
+    """Texts, and a list of classes for each."""
+    unlabelled = []
+
+    @property
+    def label_column(self):
+        """Column of a list of the ids of labels."""
+        return Column(lambda cells: ids_of_lists(cells.map(items), self.label_ids),
+                      f"a list of labels from {shortened(self.task.labels)}", datasets.List(datasets.Value("int64")))
 
 
 class ClassHead(Head):
@@ -170,9 +180,8 @@ def class_task(kind, definition, tables, labels, **fields):
                         f"{shortened(names)}.")
     if positive and "f1" not in (definition["metrics"] or ()):
         tables.messages.append("no effect without f1 in 'metrics': positive")
-    applicable = kind.metrics_class.applicable(names)
-    return kind(**common_fields(kind, definition, tables.texts, names, applicable) | fields, labels=tuple(names),
-                positive=positive, file_columns=(*tables.texts, *tables.labels))
+    common = common_fields(kind, definition, names, kind.metrics_class.applicable(names))
+    return kind(**common, **tables.fields, **fields, labels=tuple(names), positive=positive)
 
 
 def class_data(task, definition, tables, classes_of=None, label_key=str, unknown=(), details=""):
@@ -182,11 +191,10 @@ def class_data(task, definition, tables, classes_of=None, label_key=str, unknown
     unknown: labels that only the test set has. The Task lacks them, because they may change.   details: as for
     `task_data`.
     """
-    test_task = replace(task, labels=(*task.labels, *unknown))
+    test_task = replace(task, labels=(*task.labels, *unknown)) if unknown else None
     splits, labelled = to_datasets(tables, definition, task, classes_of, test_task)
     if definition["class_weights"]:
         task = replace(task, class_weights=task.balanced_weights(splits["train"]["label"][:]))
-        test_task = replace(test_task, class_weights=task.class_weights)
     warnings = [*label_counts(labelled, task.labels), *contradictions(labelled, task, label_key)]
     if "f1" in task.metrics:
         details = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)"

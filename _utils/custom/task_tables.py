@@ -29,6 +29,13 @@ class TaskTables(NamedTuple):
     labels: list
     messages: list
 
+    @property
+    def fields(self):
+        """{field: value} of a task with these columns."""
+        n = len(self.texts)
+        return {"texts": tuple(f"text{i + 1}" for i in range(n)) if n > 1 else ("text",),
+                "file_columns": (*self.texts, *self.labels)}
+
 
 def choose_columns(tables, definition):
     """(columns of the texts, columns of the labels) of {split: Table}. UserError if a file lacks a required column."""
@@ -101,11 +108,10 @@ def labels_by_split(tables, column):
     return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in tables.items()}
 
 
-def common_fields(kind, definition, texts=(), labels=(), applicable=None):
+def common_fields(kind, definition, labels=(), applicable=None):
     """{field: value} that all kinds of custom tasks have. UserError for a metric that does not apply.
 
-    texts: names of the columns of the texts in the files.   labels: names of the classes.
-    applicable: names of metrics, None: all of the kind.
+    labels: names of the classes.   applicable: names of metrics, None: all of the kind.
     """
     name, wanted = definition["name"], definition["metrics"] or []
     applicable = applicable or [*kind.metrics_class.functions]
@@ -118,8 +124,7 @@ def common_fields(kind, definition, texts=(), labels=(), applicable=None):
                         "highest value of the first metric. Choose another first metric.")
     return {"name": name, "title": name, "score_titles": (("test", f"{name} (test)"),),
             "metrics": tuple(wanted or kind.metrics_class.default_metrics),
-            "test_files": {"test": name + kind.suffix} if definition["test"] else {},
-            "texts": tuple(f"text{i}" for i in range(1, len(texts) + 1)) if len(texts) > 1 else ("text",)}
+            "test_files": {"test": name + kind.suffix} if definition["test"] else {}}
 
 
 def to_datasets(tables, definition, task, classes_of=None, test_task=None):

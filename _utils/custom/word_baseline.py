@@ -16,9 +16,9 @@ _WORDS = re.compile(f"[{SCRIPTS_WITHOUT_SPACES}]|[^\\W{SCRIPTS_WITHOUT_SPACES}]+
 
 
 def word_scores(task, splits, settings, evaluated):
-    """{split: {metric: value}} of the baseline on the splits in `evaluated`; {} if the training texts have no two
-    classes or no words.
+    """{split: {metric: value}} of the baseline on the splits in `evaluated`.
 
+    {} if the training texts have no two classes or no words.
     splits: {name: Dataset}.   settings: of the run, whose rows limit the training rows.
     """
     model = _fitted(task, splits["train"], min(settings.rows or MAX_ROWS, MAX_ROWS))
@@ -38,7 +38,7 @@ def _fitted(task, rows, limit):
     from sklearn.pipeline import make_pipeline
     weights = dict(enumerate(task.class_weights)) if task.class_weights else None
     n_features = min(_MAX_FEATURES, _MAX_WEIGHTS // len(task.labels))  # the most frequent ones
-    model = make_pipeline(TfidfVectorizer(analyzer=_features, sublinear_tf=True, max_features=max(1, n_features)),
+    model = make_pipeline(TfidfVectorizer(analyzer=_features, sublinear_tf=True, max_features=n_features),
                           LogisticRegression(C=10, class_weight=weights, max_iter=50))
     with warnings.catch_warnings(action="ignore"):  # which are enough for a baseline
         return model.fit(texts, labels)

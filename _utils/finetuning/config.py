@@ -27,7 +27,7 @@ from _utils.keys import (
     number,
 )
 from _utils.names import announce_hub, find_checkpoint
-from _utils.tasks.names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
+from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
 
 
 def custom_tasks(module="definition"):
@@ -46,8 +46,8 @@ def _complete_entry(entry):
 
 
 _Tasks = list_of(Annotated[str | dict, AfterValidator(_complete_entry)], (
-    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/custom_tasks.md names more), or of dictionaries such "
-    "as {'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
+    f"a list of different tasks from {', '.join(GLUE_TASKS)} (docs/custom_tasks.md names more), or of dictionaries "
+    "such as {'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
 
 

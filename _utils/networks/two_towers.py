@@ -14,7 +14,7 @@ from _utils.networks.build import build_network, inputs_of
 
 # Their attention takes an additive mask (B, 1, L, L), and no position reaches another one but through it.
 FAMILIES = ("electra", "bert", "albert", "roberta", "distilbert", "roformer")
-BLOCK = 1 << 22  # logits that exist at once: 16 MB in fp32
+LOGITS_AT_ONCE = 1 << 22  # logits that exist at once: 16 MB in fp32
 
 
 class TwoTowers(nn.Module):
@@ -141,7 +141,7 @@ def _loss_and_gradients(states, weight, bias, targets, counted, is_training):
     padded_bias = F.pad(bias, (0, extra), value=-torch.inf).to(dtype)
     log_sums, of_states, of_weight, of_bias = [], [], 0., 0.
     total = torch.zeros((), device=states.device)
-    n = max(1, BLOCK // len(padded))
+    n = max(1, LOGITS_AT_ONCE // len(padded))
     for x, target, is_counted in zip(states.to(dtype).split(n), targets[:, None].split(n), counted[:, None].split(n)):
         logits = F.linear(x, padded, padded_bias).float()  # (n, V)
         of_target, highest = logits.gather(1, target), logits.amax(1, keepdim=True)

@@ -8,10 +8,10 @@ import pandas as pd
 
 from _utils.errors import as_user_error
 from _utils.hub import load_split
-from _utils.tasks.names import GLUE_TEST_FILES, check_glue_dir
 from _utils.tasks.regression import Regression
 from _utils.tasks.tables import Table, TaskData, check_columns, is_test, read_tsv, to_dataset
 from _utils.tasks.task import Task
+from _utils.tasks.task_names import GLUE_TEST_FILES, check_glue_dir
 
 HUB_GLUE = "nyu-mll/glue"
 

@@ -188,9 +188,8 @@ class Metrics(Part):
 
     def warning(self, outputs, labels):
         """A warning if one label is predicted for all rows, or None."""
-        decisions = self.decide(outputs)
-        [first] = self.task.prediction_files.predictions(outputs[:1], None).labels
-        return f"it predicts {first!r} for all rows" if len(np.unique(decisions, axis=0)) == 1 else None
+        first, *others = self.task.prediction_files.named(np.unique(self.decide(outputs), axis=0))
+        return None if others else f"it predicts {first!r} for all rows"
 
     def evaluate(self, outputs, labels):
         """The entries of a run's record about a dev or test set. Arguments as for `score`.
@@ -204,6 +203,10 @@ class Metrics(Part):
 
 class PredictionFiles(Part):
     """A class for each text."""
+
+    def named(self, decisions):
+        """The label of each decision."""
+        return [self.task.labels[label] for label in decisions]
 
     def written(self, decisions):
         """Decisions as strings for a file."""
@@ -227,7 +230,7 @@ class PredictionFiles(Part):
 
     def predictions(self, outputs, rows):
         """Predictions from an array of outputs. rows: Dataset of the texts."""
-        return Predictions([self.task.labels[label] for label in self.task.scores.decide(outputs)], outputs)
+        return Predictions(self.named(self.task.scores.decide(outputs)), outputs)
 
     def lines(self, texts, predictions):
         """(header or None, lines) that `python -m _utils predict` prints for a DataFrame of texts.

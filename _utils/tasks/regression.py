@@ -1,5 +1,4 @@
 """A score of a sentence or pair, as in STS-B."""
-from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -112,7 +111,7 @@ class Regression(Task):
     score_range: of the labels, and of the predictions that are written.
     scale: (zero, unit) in which the network predicts them.
     """
-    kind: ClassVar[str] = "regression"
+    kind = "regression"
     inputs_class = RegressionInputs
     head_class = RegressionHead
     metrics_class = RegressionMetrics

@@ -54,11 +54,10 @@ class EncodedRows:
         return len(self.lengths)
 
     def batch(self, rows, multiple=1):
-        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of
-        tokens.
+        """(inp_ids, attn_mask, token_type_ids, labels) of these rows.
 
-        L is that of the longest row, rounded up to a multiple, but no more than the longest of all rows: the model may
-        have no more positions.
+        The first three are (B, L), labels (B,), or (B, L) for tokens. L is the length of the longest of them, rounded
+        up to a multiple, but at most that of the longest of all rows: the model may have no more positions.
         """
         lengths = self.lengths[rows]
         length = min(-(-lengths.max() // multiple) * multiple, self.lengths.max())
@@ -104,9 +103,9 @@ def tokenized(rows, names, settings, hf_tokenizer):
 
 
 def divided(texts, room, stride):
-    """The ids of one or two texts, Encodings, in windows of `room` tokens in all, which begin every `stride` tokens: a
-    list of the ids of each text for each window.
+    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens.
 
+    texts: Encodings. Returns [[token ids of each text] for each window].
     Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
     fewer windows than the other, each of them is beside several.
     """
@@ -131,8 +130,9 @@ class EncodedTask(NamedTuple):
 
 
 def training_rows(rows, limit):
-    """`limit` rows of a training Dataset, in its order; None: all. They are drawn with a fixed seed, so that each class
-    keeps its share.
+    """`limit` rows of a training Dataset in its order, or all for None.
+
+    They are drawn with a fixed seed, and each class keeps its share.
     """
     if not limit or limit >= len(rows):
         return rows
@@ -154,8 +154,7 @@ def encode_task(task, splits, settings, hf_tokenizer, sentence_predictor):
 
 
 def text_messages(rows, max_length, hf_tokenizer, texts, advice):
-    """Yield messages about `texts` and their EncodedRows: how many texts have more than max_length tokens, tokens that
-    are not in the vocabulary, or special tokens, which are plain text.
+    """Yield messages about texts that are too long, or have unknown or special tokens. rows: their EncodedRows.
 
     advice: about texts that lose their ends.
     """
@@ -178,8 +177,9 @@ def text_messages(rows, max_length, hf_tokenizer, texts, advice):
 
 
 def default_epochs(task, n_rows, bs, limit=None):
-    """Epochs of a run with n_rows training rows, of which at most `limit` are used, in batches of bs; at least those of
-    `task.min_updates`.
+    """Epochs of a run with n_rows training rows in batches of bs, at least enough for `task.min_updates`.
+
+    limit: at most so many rows are used.
     """
     updates_per_epoch = -(-min(n_rows, limit or n_rows) // bs)
     return max(task.epochs, -(-task.min_updates // updates_per_epoch))

@@ -6,8 +6,8 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import write_atomically
 from _utils.names import check_file
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.names import GLUE_TEST_FILES
 from _utils.tasks.tables import text_of_predictions
+from _utils.tasks.task_names import GLUE_TEST_FILES
 
 SUBMISSION = {file: (TASKS[name], split) for name, files in GLUE_TEST_FILES.items() for split, file in files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}

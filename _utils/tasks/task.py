@@ -1,7 +1,7 @@
 """A task: its description, and the four parts that make up its kind."""
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -28,8 +28,8 @@ class Task:
     google: (field, value) of those that recipe=google replaces.
     min_updates: for which a run has more epochs, if there are few rows.
     """
-    kind: ClassVar[str] = "classification"
-    min_updates: ClassVar[int] = 0
+    kind = "classification"
+    min_updates = 0
     inputs_class = Inputs
     head_class = Head
     metrics_class = Metrics

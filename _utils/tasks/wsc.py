@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import datasets
 import torch
@@ -35,8 +35,9 @@ _WORD = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 
 
 class Schema(NamedTuple):
-    """A text whose pronoun was replaced by a candidate, now text[start:end], and the label: 1 if that is right, -1 if
-    unknown.
+    """A text whose pronoun was replaced by a candidate, now text[start:end].
+
+    label: 1 if the candidate is right, 0 if it is wrong, -1 if unknown.
     """
     text: str
     start: int
@@ -80,7 +81,7 @@ class WscHead(Head):
 class Wsc(Task):
     """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
     """
-    kind: ClassVar[str] = "wsc"
+    kind = "wsc"
     inputs_class = WscInputs
     head_class = WscHead
 
@@ -148,11 +149,11 @@ def make_schema(text, start, end, candidate, label):
 
 
 def find_pronoun(text, hypothesis):
-    """(start, end, candidate): the pronoun of `text` that a WNLI hypothesis replaces, and its replacement; None if none
-    matches.
+    """(start, end, candidate): the pronoun of `text` that a WNLI hypothesis replaces, and its replacement.
 
-    The hypothesis repeats the words around the pronoun, so the best alignment wins. A repeated word scores 3/2, a word
-    of the candidate 1/4, another word 0, and a candidate that does not occur in the text -2.
+    None if no pronoun matches. The hypothesis repeats the words around the pronoun, so the best alignment wins. A
+    repeated word scores 3/2, a word of the candidate 1/4, another word 0, and a candidate that does not occur in the
+    text -2.
     """
     text_words, said = (list(_WORD.finditer(string)) for string in (text, hypothesis))
     words, hypothesis_words = ([match[0].lower() for match in matches] for matches in (text_words, said))
@@ -179,8 +180,9 @@ def _common_prefix(a, b):
 
 
 def wnli_schemas(rows):
-    """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); with start -1 for a row whose pronoun is not
-    found.
+    """Schemas for WNLI's rows, with start -1 where the pronoun is not found.
+
+    rows: a Dataset with sentence1 and sentence2.
     """
     places = [find_pronoun(row["sentence1"], row["sentence2"]) for row in rows]
     return [

@@ -31,9 +31,9 @@ from transformers import (
 
 import finetune
 from _utils.commands.export_hf import export_hf
-from _utils.custom.kinds import KINDS
 from _utils.custom.questions import QuestionOptions, Questions
 from _utils.custom.tagging import Tagging
+from _utils.custom.task_kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.finetuning.model import save_finetuned

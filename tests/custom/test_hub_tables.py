@@ -19,7 +19,7 @@ REVIEWS = [("a good film", 1), ("a bad film", 0)]
 LOAD = """
 import json, sys
 from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
+from _utils.custom.task_kinds import load_custom_task
 for given in json.loads(sys.argv[1]):
     data = load_custom_task(complete_custom_task(given))
     print(data.task.name, data.task.kind, *(f"{split}={len(rows)}" for split, rows in data.splits.items()),

@@ -9,10 +9,10 @@ from tiny_finetuning import run_own
 
 import finetune
 from _utils.commands.predict import predict
-from _utils.custom.kinds import load_custom_task
 from _utils.custom.question_files import read_questions
 from _utils.custom.question_rows import QuestionRows
 from _utils.custom.questions import QuestionOptions
+from _utils.custom.task_kinds import load_custom_task
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.runs import Runs, run_path

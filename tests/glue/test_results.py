@@ -7,7 +7,7 @@ import pytest
 from tiny_finetuning import table_row
 
 from _utils.commands.glue import glue_results
-from _utils.custom.regression import CustomRegression
+from _utils.custom.custom_regression import CustomRegression
 from _utils.errors import UserError
 from _utils.finetuning.results import (
     COMPARISON,

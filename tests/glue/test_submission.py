@@ -4,7 +4,7 @@ import zipfile
 import pytest
 
 from _utils.commands.glue import glue_submission
-from _utils.custom.regression import CustomRegression
+from _utils.custom.custom_regression import CustomRegression
 from _utils.errors import UserError
 from _utils.tasks.glue import TASKS
 from _utils.tasks.submission import OFFICIAL_ROWS, majority_baseline, make_zip

@@ -5,9 +5,9 @@ import pytest
 
 from _utils.errors import UserError
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.names import GLUE_TASKS
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.task import Task
+from _utils.tasks.task_names import GLUE_TASKS
 
 
 @pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])

@@ -42,7 +42,7 @@ def test_a_family_whose_attention_cannot_be_causal_is_rejected():
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
 def test_the_loss_in_blocks_and_its_gradients_are_those_of_cross_entropy(monkeypatch, dtype, tolerance):
-    monkeypatch.setattr(two_towers, "BLOCK", 1000)  # eight of the 50 positions
+    monkeypatch.setattr(two_towers, "LOGITS_AT_ONCE", 1000)  # eight of the 50 positions
     torch.manual_seed(0)
     shapes = (50, 16), (100, 16), (100,)
     arguments = [torch.randn(shape, requires_grad=True) for shape in shapes]

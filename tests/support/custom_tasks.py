@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from _utils.custom.definition import complete_custom_task
-from _utils.custom.kinds import load_custom_task
+from _utils.custom.task_kinds import load_custom_task
 
 
 def loaded(train="a.jsonl", name="t", **given):

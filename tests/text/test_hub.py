@@ -19,7 +19,7 @@ from hub_repositories import (
 )
 
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.tasks.names import GLUE_TEST_FILES
+from _utils.tasks.task_names import GLUE_TEST_FILES
 
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]
 CORPUS = [*COMMON, *"size=tiny vocab=200 steps=1 warmup_steps=0 bs=8 base_run_name=run".split()]

@@ -6,17 +6,16 @@ from pydantic import TypeAdapter
 
 from _utils.custom.cells import is_nested, labels_in, numbers_in, refuse
 from _utils.custom.choices import Choices
+from _utils.custom.custom_regression import CustomRegression
 from _utils.custom.definition import SEPARATOR, files_of, is_conll
 from _utils.custom.hub_tables import with_hub_splits
 from _utils.custom.multilabel import MultiLabel
 from _utils.custom.questions import Questions
-from _utils.custom.regression import CustomRegression
 from _utils.custom.spans import Spans
 from _utils.custom.tag_schemes import BIO
 from _utils.custom.tagging import Tagging
 from _utils.custom.task import Classification
-from _utils.custom.task_tables import check_lists, check_separator, choose_columns
-from _utils.errors import UserError
+from _utils.custom.task_tables import check_separator, choose_columns
 from _utils.tasks.tables import as_label
 
 # as 'kind' of a custom task names them
@@ -58,11 +57,6 @@ def kind_of(table, definition):
     texts, columns = choose_columns({"train": table}, definition)
     if len(columns) > 1:
         return "classification"  # which refuses several columns
-    if len(table.rows) == 1:
-        raise UserError(f"{table.source} has one row, and training needs more. If that is a JSON object with a list "
-                        "for each column, write an object for each row instead: in pandas, "
-                        "DataFrame.to_json(path, orient='records', lines=True).")
-    check_lists(table, columns)
     labels = labels_in(table, columns[0])
     strings, ask = labels.map(as_label), partial(refuse, table.source, labels)
     numbers, has_comma = numbers_in(strings), strings.map(_NUMBER_WITH_COMMA.fullmatch).notna()

@@ -57,7 +57,7 @@ class CustomRegression(CustomTask, Regression):
             raise UserError(f"{definition['train']}: regression needs different numbers, written as 1234.5, but the "
                             f"labels are {shortened(sorted({*labels}))}. Write a decimal comma as a point, or set "
                             "'label' to the column of the scores.")
-        task = cls(**common_fields(cls, definition, tables.texts), file_columns=(*tables.texts, *tables.labels))
+        task = cls(**common_fields(cls, definition), **tables.fields)
         splits, labelled = to_datasets(tables, definition, task)
         scores, n_dev = np.array(splits["train"]["label"][:]), len(splits["validation"])
         mean, std = scale = float(scores.mean()), float(scores.std()) or 1.

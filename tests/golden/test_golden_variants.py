@@ -12,7 +12,7 @@ from recorded import GOLDEN, recorded
 import pretrain
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.config import complete
-from _utils.recipes import RECIPES, electra
+from _utils.recipes import RECIPES, electra_networks
 from _utils.schedules import schedules
 from benchmarks.flops import CONVENTIONS, flops_per_token
 
@@ -47,7 +47,7 @@ def take_step(name, monkeypatch):
     variant.
     """
     values = recorded(f"official/variants/{name}.npz")
-    micro = electra(1 / 2, layers=2, hidden=32, heads=2, intermediate=128, embedding=16)
+    micro = electra_networks(1 / 2, layers=2, hidden=32, heads=2, intermediate=128, embedding=16)
     monkeypatch.setitem(RECIPES, "tiny", replace(RECIPES["tiny"], **micro))
     c = complete(pretrain.c.override(["size=tiny", *SETTINGS[name]]))
     model = pretrain.build_model(c, Vocabulary()).eval()
@@ -146,7 +146,7 @@ def test_operation_counts_match_google():
     for name, run in flops["electra_options"].items():
         hidden, layers, generator_hidden, _, bs, steps, is_tied = run["args"]
         options = {"s": 512, "e": hidden, "output_frac": .15625, **run["kwargs"]}
-        networks = electra(generator_hidden / hidden, layers=layers, hidden=hidden, heads=max(1, hidden // 64),
+        networks = electra_networks(generator_hidden / hidden, layers=layers, hidden=hidden, heads=max(1, hidden // 64),
                            intermediate=4 * hidden, embedding=options["e"])
         if not is_tied:
             networks["generator"] = replace(networks["generator"], embedding=generator_hidden)

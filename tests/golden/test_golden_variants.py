@@ -147,7 +147,7 @@ def test_operation_counts_match_google():
         hidden, layers, generator_hidden, _, bs, steps, is_tied = run["args"]
         options = {"s": 512, "e": hidden, "output_frac": .15625, **run["kwargs"]}
         networks = electra_networks(generator_hidden / hidden, layers=layers, hidden=hidden, heads=max(1, hidden // 64),
-                           intermediate=4 * hidden, embedding=options["e"])
+                                    intermediate=4 * hidden, embedding=options["e"])
         if not is_tied:
             networks["generator"] = replace(networks["generator"], embedding=generator_hidden)
         total = google_flops(networks, options["s"], options["output_frac"], bs, steps)

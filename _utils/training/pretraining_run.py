@@ -27,7 +27,7 @@ from _utils.text.special_tokens import content_of
 from _utils.training.callbacks import Milestones, ResumeCheckpoint, StopSignals, TrainingLog
 from _utils.training.corrupted_text import measure, report
 from _utils.training.cuda_graph import check_compiler, keep_compiled
-from _utils.training.device import choose_device, choose_precision, micro_batch_size
+from _utils.training.device import choose_device, choose_precision, faster_setting, micro_batch_size
 from _utils.training.processes import Processes
 
 NETWORKS = ("initial_weights", "generator", "discriminator")
@@ -251,6 +251,8 @@ def print_summary(c, run_folder, learn, entropy, first_step):
     epochs = counted(c.steps * c.bs / n, "epoch")
     print(f"{', '.join(c.datas)}: {n:,} training examples ({epochs}), {n_held_out:,} held out, "
           f"unigram entropy {entropy:.2f} nats per token; {text_of_long_lines(c)}")
+    if not first_step and (setting := faster_setting(c, learn.model)):  # a resumed run keeps its precision
+        print(f"Faster on this kind of device: {setting}")
 
 
 def text_of_long_lines(c):

@@ -1,4 +1,5 @@
 """The device, the default precision, and the seeds of a step."""
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -6,10 +7,12 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import ElectraConfig, ElectraModel
 
 from _utils.errors import UserError
 from _utils.networks.sampling import uniform_like
 from _utils.seeds import seed_step
+from _utils.training import device
 from _utils.training.device import choose_device, choose_precision
 
 GPU = torch.device("cuda")
@@ -19,6 +22,21 @@ GPU = torch.device("cuda")
 def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, capability, default):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert choose_precision(None, GPU) == default and choose_precision("fp32", GPU) == "fp32"
+
+
+SMALL = {"device": "cpu", "precision": "fp32", "steps": 10 ** 6, "compile": False}
+
+
+@pytest.mark.parametrize("changes, width, named", [
+    ({}, 256, "precision=bf16"), ({"precision": "bf16"}, 256, None), ({}, 128, None),
+    ({"device": "cuda", "precision": "bf16"}, 128, "compile=True"),
+    ({"device": "cuda", "precision": "bf16", "compile": True}, 128, None),
+    ({"device": "cuda", "precision": "bf16", "steps": 500}, 128, None)])
+def test_a_faster_setting_that_is_off_is_named(monkeypatch, changes, width, named):
+    monkeypatch.setattr(device, "has_on_cpu", lambda precision: True)
+    model = ElectraModel(ElectraConfig(vocab_size=9, hidden_size=width, num_hidden_layers=1, num_attention_heads=1))
+    found = device.faster_setting(SimpleNamespace(**SMALL | changes), model)
+    assert found is named is None or named in found
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "gpu"])

@@ -75,7 +75,7 @@ def has_text(context):
 
 
 def without_unusable(rows, options, path):
-    """(Dataset of the questions on which a model can be trained, [notice about the others]).
+    """(Dataset of the questions on which a model can be trained, [message about the others]).
 
     rows: from `read_questions`.   options: QuestionOptions.   path: of their file, for the message.
     UserError if no answer can be used.
@@ -88,8 +88,8 @@ def without_unusable(rows, options, path):
         raise UserError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
                         "'answer_start'.")
     n = len(rows) - len(usable)
-    notice = f"skipped {n:,} of {len(rows):,} training questions, without an answer at its place in the context"
-    return usable, [notice] if n else []
+    message = f"skipped {n:,} of {len(rows):,} training questions, without an answer at its place in the context"
+    return usable, [message] if n else []
 
 
 def check_evaluated(splits, options, definition):

@@ -136,7 +136,7 @@ class SpanFiles(TagFiles):
 
     def write(self, path, rows, decisions):
         """Write a line with the spans of each text as JSON; arguments as for `PredictionFiles.write`."""
-        spans = map(spans_of_tags, rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        spans = map(spans_of_tags, rows["text"][:], self.in_sentences(self.written(decisions), rows))
         lines = [json.dumps(of_text, ensure_ascii=False) for of_text in spans]
         write_text_atomically(path, text_of_predictions(lines))
 

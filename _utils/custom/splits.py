@@ -79,8 +79,8 @@ def label_counts(splits, names):
              for split, of_split in counts.items()]
     of_each = counts.drop(columns="test", errors="ignore").T.stack()
     few = [f"{label} ({split} {n})" for (split, label), n in of_each[of_each < MIN_ROWS].items()]
-    notices = [f"labels in {'; '.join(lines)}"]
+    messages = [f"labels in {'; '.join(lines)}"]
     if few:
-        notices.append(f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. "
-                       "Add rows, or set 'dev'.")
-    return notices
+        messages.append(f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels."
+                        " Add rows, or set 'dev'.")
+    return messages

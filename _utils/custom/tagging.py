@@ -114,7 +114,7 @@ class TagMetrics(ClassMetrics):
 class TagFiles(PredictionFiles):
     """The tag of each word."""
 
-    def by_sentence(self, tags, rows):
+    def in_sentences(self, tags, rows):
         """The tags of all words as a list for each sentence of a Dataset."""
         tags = iter(tags)
         return [list(itertools.islice(tags, len(words))) for words in self.task.inputs.sentences(rows)]
@@ -125,13 +125,13 @@ class TagFiles(PredictionFiles):
         Arguments as for `PredictionFiles.write`. Tabs and line breaks in words, which other formats allow, are written
         as spaces.
         """
-        sentences = zip(rows["text"][:], self.by_sentence(self.written(decisions), rows))
+        sentences = zip(rows["text"][:], self.in_sentences(self.written(decisions), rows))
         lines = [[re.sub(r"[\t\r\n]", " ", word) + f"\t{tag}\n" for word, tag in zip(*pair)] for pair in sentences]
         write_text_atomically(path, "".join("".join(of_sentence) + "\n" for of_sentence in lines))
 
     def predictions(self, outputs, rows):
         tags = super().predictions(outputs, rows)
-        return tags._replace(labels=self.by_sentence(tags.labels, rows))
+        return tags._replace(labels=self.in_sentences(tags.labels, rows))
 
     def lines(self, texts, predictions):
         """(None, for each sentence a line for each word: the word, its label and the label's probability)."""

@@ -1,6 +1,6 @@
 """From the tables of a custom task to its TaskData: columns, labels, metrics, Datasets and warnings.
 
-The `load` of each kind of task calls these functions in that order, with what only this kind needs between them.
+The `load` of each kind of task calls these functions in this order, and does what only this kind needs between them.
 """
 from typing import NamedTuple
 

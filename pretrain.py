@@ -510,7 +510,7 @@ def build_optimizer(
 
 # %%
 class PretrainingLearner(MicroBatchLearner):
-    """fastai's Learner with the training step of ELECTRA."""
+    """fastai's Learner with the training step of ELECTRA. Its attributes are those of MicroBatchLearner."""
 
     def _do_one_batch(self):
         seed_step(self.seed, self.train_iter)

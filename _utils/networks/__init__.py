@@ -2,12 +2,9 @@
 from _utils.networks.build import (
     PARTS,
     build_network,
-    count_layers,
     count_parameters,
-    initialize_officially,
     inputs_of,
     layer_groups,
-    max_positions,
     replaced_logits,
     share_parameters,
 )

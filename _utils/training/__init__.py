@@ -4,7 +4,6 @@ from _utils.training.callbacks import LossProgress, Schedule, TrainingLog
 from _utils.training.device import choose_device, choose_precision
 from _utils.training.learners import (
     DTYPES,
-    ClippingLearner,
     FinetuningLearner,
     MicroBatchLearner,
     SummingLearner,

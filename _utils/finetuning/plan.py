@@ -24,7 +24,7 @@ def load_tables(c):
     tables = {}
     for name, entry in zip(names_of(c.tasks), c.tasks):
         if isinstance(entry, dict):
-            tables[name] = custom_tasks("kinds").load_custom_task(entry)
+            tables[name] = custom_tasks("task_kinds").load_custom_task(entry)
         elif name == WSC.name and c.wsc_trick and c.do_finetune:
             tables[name] = load_wsc_task(c.glue_dir)
         else:

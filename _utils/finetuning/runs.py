@@ -93,7 +93,7 @@ def task_of(record):
     if settings.own_task is None:
         task = WSC if settings.wsc_trick else TASKS.get(name)
     else:
-        task = custom_tasks("kinds").task_of_data(settings.own_task)
+        task = custom_tasks("task_kinds").task_of_data(settings.own_task)
     if task is None or task.name != name:
         raise ValueError(f"unknown task {name!r:.40}")
     return task.in_recipe(settings.recipe).of_runs([record])

@@ -1,5 +1,7 @@
 """GLUE's tables from files, and malformed rows reported with file and line. From the hub: text/test_hub.py."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -39,7 +41,7 @@ def rte(folder, train=HEADER + ROWS, dev=HEADER + ROWS, test="index\tsentence1\t
 def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
     data = rte(tmp_path, train=HEADER + ROWS + row + "\n301\ta\tb\tnot_entailment\n")
     assert len(data.splits["train"]) == 301 and data.splits["train"][-1]["label"] == 1
-    assert "RTE/train.tsv" in data.messages[0] and message in data.messages[0]
+    assert re.search(f"RTE/train.tsv.*{message}", data.messages[0])
 
 
 def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_order_mark_is_skipped(tmp_path):

@@ -31,7 +31,9 @@ from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
 
 
 def custom_tasks(module="definition"):
-    """A module of `_utils/custom`, which only custom tasks need. "definition" is imported quickly, "task_kinds" in seconds.
+    """A module of `_utils/custom`, which only custom tasks need.
+
+    "definition" is imported quickly, "task_kinds" in seconds.
     """
     return importlib.import_module(f"_utils.custom.{module}")
 

@@ -4,16 +4,18 @@
 # [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do
 # two sentences mean the same, does one follow from the other? This notebook adds an output layer to a pretrained
 # ELECTRA and finetunes both on each task, several times with different seeds. It reports mean, median and best of the
-# runs, and writes the test files for the GLUE server. Tasks of your own work the same way: labels or scores of
-# sentences and pairs, labels of words, or questions about texts. `finetune.py` is exported from this notebook, without
-# the cells that only explore. The cells finetune the model of the quickstart: run `python pretrain.py quickstart=True`
-# or the cells of Pretrain.ipynb first.
+# runs, and writes the test files for the GLUE server. Custom tasks work the same way: classes or scores of texts and
+# pairs, labels of words, or questions about texts.
+#
+# The notebook runs as a quickstart, which takes three minutes on two CPU cores. It compares three small networks on
+# sentences from seven books. One of them is the model of `python pretrain.py quickstart=True`: run that first, or the
+# cells of [Pretrain.ipynb](Pretrain.ipynb). `finetune.py` is exported from this notebook, without the cells that only
+# explore.
 #
 # *F41* and the like refer to facts about [Google's code](https://github.com/google-research/electra), and *D12* to
 # differences between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose
-# structure this repository follows; [docs/facts.md](docs/facts.md) lists both, and describes lmtuners, another PyTorch
-# implementation, with ALBERT's networks. Shapes in comments: B batch, L length, H hidden size, C classes, N rows (for
-# tagging: words).
+# structure this repository follows. [docs/facts.md](docs/facts.md) lists both. Shapes in comments: B batch, L length,
+# H hidden size, C classes, N rows (for tagging: words).
 
 # %% [markdown]
 # ## 1. Configuration
@@ -30,24 +32,27 @@ from _utils.finetuning.config import FINETUNE_KEYS, check_files, complete_finetu
 # The most used keys. Edit them here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
 # `python finetune.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    "quickstart": False,  # True: three networks on tables of real sentences, after `python pretrain.py quickstart=True`
-    "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
-    # in checkpoints/pretrain/; or a transformers folder or a hub id
-    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",
-    # or custom ones: docs/finetuning.md
-    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
-    "glue_dir": None,  # a folder in the layout of the GLUE download; None: nyu-mll/glue on the hub
-    "task_overrides": {},  # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
-    "start": 0,  # runs start, start + 1, ..., end - 1 of each task; finished runs are not repeated
-    "end": 10,
-    "seeds": None,  # one for each run; None: run i uses seed i
-    "group_name": None,  # of these runs, in the table of runs and in file names; None: derived from the checkpoint
-    "start_from_mnli": False,  # True: RTE, STS-B and MRPC start from the best MNLI run
-    "do_finetune": True,  # False: only predict the test files
-    "th_run": None,  # run that predicts the test sets, or a list of runs: an ensemble; None: the best on the dev set
-    "original_lr_layer_decays": True,  # the last layer has decay ** 2, as in Google's code (F37); False: decay ** 1
-    "double_unordered": True,  # train MRPC and STS-B on both orders of each pair (F42)
-    "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline mode), 'wandb' or None
+    "quickstart": False,                                  # True: compare three small networks,
+                                                          # after `python pretrain.py quickstart=True`
+    "device": None,                                       # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else CPU
+    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",  # in checkpoints/pretrain/; or a transformers folder or hub id
+    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp",      # of GLUE; or dictionaries of custom tasks:
+              "mnli", "qnli", "rte", "wnli"],             # docs/custom_tasks.md
+    "glue_dir": None,                                     # folder of the GLUE download; None: nyu-mll/glue on the hub
+    "task_overrides": {},                                 # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
+    "start": 0,                                           # runs start, start + 1, ..., end - 1 of each task;
+    "end": 10,                                            # finished runs are not repeated
+    "seeds": None,                                        # one for each run; None: run i uses seed i
+    "group_name": None,                                   # of these runs, in tables and file names;
+                                                          # None: derived from the checkpoint
+    "start_from_mnli": False,                             # True: RTE, STS-B and MRPC start from the best MNLI run
+    "do_finetune": True,                                  # False: only predict the test files
+    "th_run": None,                                       # run that predicts the test sets, or a list: an ensemble;
+                                                          # None: the best on the dev set
+    "original_lr_layer_decays": True,                     # the last layer has decay ** 2, as in Google's code (F37);
+                                                          # False: decay ** 1
+    "double_unordered": True,                             # train MRPC and STS-B on both orders of each pair (F42)
+    "logger": "tensorboard",                              # 'tensorboard', 'neptune' (offline mode), 'wandb' or None
 }, FINETUNE_KEYS)
 
 # %%
@@ -66,7 +71,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from _utils.finetuning.group import Group
+from _utils.finetuning.group import Group, Results
 from _utils.finetuning.model import FinetunedModel, evaluate, keep_best, load_encoder, to_device
 from _utils.finetuning.quickstart import quickstart
 from _utils.networks import first_position_only, layer_groups
@@ -75,6 +80,7 @@ from _utils.recipes import RECIPES
 from _utils.tasks.glue import as_task
 from _utils.tasks.predictor import Predictor
 from _utils.tasks.rows import EncodedRows, Window, default_epochs, finetuning_dataloaders, tokenized
+from _utils.tasks.task import Task
 from _utils.text import text_tokenizer, with_special_tokens
 from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLearner, set_seed
 
@@ -83,24 +89,24 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, SummingLe
 # ## 2. Data
 #
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
-# files of the GLUE download, which give the same rows. Without the training or dev file of a task nothing is trained;
-# without its test file, the task is not predicted.
+# files of the GLUE download; both give the same rows. If a training or dev file is missing, nothing is trained. If a
+# test file is missing, its task is not predicted.
 #
-# A task is put together from four parts: how its tables are read, the output layer and its loss, scores, and files of
-# predictions. `_utils/tasks/parts.py` has those of the classification of a sentence or pair, which this notebook shows;
+# A task consists of four parts: its inputs, the output layer with its loss, its metrics, and its files of predictions.
+# `_utils/tasks/parts.py` has those for the classification of a sentence or pair, which this notebook shows.
 # `_utils/tasks/regression.py` replaces what differs for the scores of STS-B. Custom tasks, such as labels of words or
-# questions, do the same in a package of their own, `_utils/custom`, which GLUE does not need.
+# questions, have a package of their own, `_utils/custom`, which GLUE does not need.
 
 # %% [markdown]
 # ## 3. The task
 #
 # The input is `[CLS] A [SEP]` for one sentence, and `[CLS] A [SEP] B [SEP]` with segment ids 0 and 1 for a pair. If a
 # pair is too long, its longer text loses tokens from the end, one at a time; at equal length, the second text does
-# (F41). Google's code swaps the texts of MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12),
-# and so does this notebook without `recipe=google`.
+# (F41). In training, each pair of MRPC and STS-B is also used with its texts swapped (F42). Google's code swaps them
+# before truncation. electra_pytorch swaps them after it (D12), and so does this notebook without `recipe=google`.
 #
-# With `window_stride` (not in the paper), `_utils/tasks/rows.py: tokenized` divides a text that is too long into
-# overlapping windows before; each is an example in training, and the mean of their probabilities is the prediction.
+# With `window_stride` (not in the paper), `_utils/tasks/rows.py: tokenized` first divides a text that is too long into
+# overlapping windows. Each window is an example in training, and the mean of their probabilities is the prediction.
 
 # %%
 def truncated_lengths(a, b, room):
@@ -166,8 +172,8 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 #
 # The final hidden state of `[CLS]` (with `pooling='mean'`, the mean of those of all tokens), dropout, and one linear
 # layer (F43). Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no
-# activation. `Predictor` holds encoder and layer, and initializes the latter. What is trained, with the learning rates
-# of section 5 (n layers, decay d):
+# activation. `Predictor` holds encoder and output layer, and initializes the latter. All layers are trained, with the
+# learning rates of section 5 (n layers, decay d):
 #
 #     [CLS] the key is on the old table . [SEP]
 #       |    |   |   |  |   |   |    |  |   |         learning rate
@@ -208,9 +214,9 @@ class SentencePredictor(Predictor):
 #
 # ### Layer-wise learning rates
 #
-# The output layer has the highest learning rate; each layer below it has that of the layer above times a constant
-# factor. Google's code counts one layer too many between head and last layer, so the last layer's factor is squared
-# (F37). The published results were obtained this way.
+# The output layer has the highest learning rate. Each layer below it has that of the layer above times a constant
+# factor, the layer decay. Google's code counts one layer too many between head and last layer, so the last layer's
+# factor is squared (F37). The published results were obtained this way.
 
 # %%
 def get_layer_lrs(
@@ -251,10 +257,14 @@ def build_optimizer(model, settings):
 # %% [markdown]
 # ### Hyperparameters
 #
-# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI
-# with `wsc_trick=True`, which ranks the candidates of each sentence; learning
-# rate and layer decay depend on the size. Custom tasks train for at least 300 steps. RTE, STS-B and MRPC may start from
-# MNLI's encoder; in the paper, RTE and STS-B do.
+# Training takes three epochs with batch size 32, and ten epochs for RTE and STS-B (F40). Learning rate and layer decay
+# depend on the size. Custom tasks train for at least 300 steps. RTE, STS-B and MRPC may start from MNLI's encoder; in
+# the paper, RTE and STS-B do.
+#
+# The dev set of WNLI contradicts its training set, so models do not learn it. With `wsc_trick=True`, the discriminator
+# resolves its pronouns instead: in "The trophy does not fit into the suitcase because it is too big", each candidate
+# (*the trophy*, *the suitcase*) replaces *it*, and is right if it looks original enough. This is trained for ten epochs
+# on WSC ([docs/finetuning.md](docs/finetuning.md#wnli)).
 
 # %%
 def hyperparameters(task, c, n_rows):
@@ -283,7 +293,7 @@ STEPS = {None: (FinetuningLearner, int), "google": (SummingLearner, float)}
 
 
 def get_glue_learner(
-    task,
+    task: Task | str,
     run_name: str | None = None,
     inference: bool = False,
     *,
@@ -316,6 +326,9 @@ def get_glue_learner(
 # ## 6. Run
 #
 # ### One run
+#
+# A run finetunes a copy of the pretrained encoder and a new output layer with one seed, and evaluates them on the dev
+# sets.
 
 # %%
 def finetune_run(planned, pretrained, device, num_workers=0):
@@ -343,7 +356,7 @@ def finetune_run(planned, pretrained, device, num_workers=0):
 #
 # For each task, the run with the best dev score predicts the test set, or those that `th_run` names, several as an
 # ensemble. The GLUE server gives little explanation when it rejects a submission, for example one with an extra column
-# as in electra_pytorch's files, so the files are checked before they are zipped.
+# as in electra_pytorch's files. Therefore the files are checked before they are zipped.
 
 # %%
 def load(path, device=None, precision: str | None = None) -> FinetunedModel:
@@ -353,7 +366,7 @@ def load(path, device=None, precision: str | None = None) -> FinetunedModel:
     return FinetunedModel(path, SentencePredictor, device, precision)
 
 
-def predict_test(task, checkpoint, dl_idx: int = 0, *, data, device=None, precision: str | None = None):
+def predict_test(task: Task | str, checkpoint, dl_idx: int = 0, *, data, device=None, precision: str | None = None):
     """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows,
     words or Answers.
 
@@ -377,7 +390,7 @@ def predict_test(task, checkpoint, dl_idx: int = 0, *, data, device=None, precis
 # starts over. Several processes share the runs.
 
 # %%
-def run(c: MyConfig):
+def run(c: MyConfig) -> Results:
     """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 
     Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run

@@ -107,12 +107,17 @@ def test_exploring_cells_are_in_the_section_that_they_name(repo, notebook):
 
 @pytest.mark.parametrize("notebook", SCRIPTS)
 def test_notebook_is_committed_with_outputs(repo, notebook):
+    """Without errors, widgets, and what progress bars leave behind."""
     content = nbformat.read(repo / notebook, as_version=4)
     assert "widgets" not in content.metadata
     with_outputs = [cell for cell in content.cells if cell.cell_type == "code" and cell.outputs]
-    assert len(with_outputs) > 10 and not any(
-        output.output_type == "error" for cell in with_outputs for output in cell.outputs
-    )
+    assert len(with_outputs) > 10
+    for output in (output for cell in with_outputs for output in cell.outputs):
+        assert output.output_type != "error"
+        data = output.get("data", {})
+        assert not any("widget" in kind for kind in data)
+        text = output.get("text", "") + data.get("text/plain", "")
+        assert "\r" not in text and "Loading weights" not in text
 
 
 def test_importing_the_scripts_has_no_side_effects(repo, tmp_path):

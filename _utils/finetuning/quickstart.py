@@ -112,15 +112,14 @@ def metrics_of(checkpoint):
 
 
 def short_sentences(checkpoints):
-    """The short dev rows with a foreign word, whose words are tokens, as {network: `sentence_probabilities`}.
+    """The short dev rows with a foreign word, as {network: `sentence_probabilities`}.
 
     checkpoints: {network: checkpoint or folder}. Networks that are not discriminators are left out.
     """
     loaded = {name: load_with_head(checkpoint) for name, checkpoint in checkpoints.items()}
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")
     sentences = [tuple(zip(*map(str.split, row.splitlines()))) for row in rows]
-    short = [(words, tags) for words, tags in sentences if len(words) > 6 and len(" ".join(words)) < 48
-             and all(len(one.hf_tokenizer.tokenize(" ".join(words))) == len(words) for one in loaded.values())]
+    short = [(words, tags) for words, tags in sentences if len(words) > 6 and len(" ".join(words)) < 40]
     return {name: [sentence_probabilities(one.network, one.hf_tokenizer, [*words, "."],
                                           [*(tag == "WRONG" for tag in tags), False]) for words, tags in short]
             for name, one in loaded.items() if one.part == "discriminator"}

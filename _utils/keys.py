@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from _utils.loggers import LOGGERS
 from _utils.names import COMPRESSIONS, HUB_NOTATION
 from _utils.objectives.objective_keys import NAMES
-from _utils.recipes import FRESH_WEIGHTS, MASKINGS, RECIPES, TYINGS, is_pair
+from _utils.recipes import FRESH_WEIGHTS, MAY_MASK_UNKNOWN, RECIPES, TYINGS, is_pair
 from _utils.schedules import SCHEDULES
 
 
@@ -186,7 +186,7 @@ PRETRAIN_KEYS = {
         "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
         "the prepared examples.")),
     "max_length": Key(Length | None, None, "Maximum length of an example, in tokens. None: the recipe's."),
-    "masking": Key(Literal[tuple(MASKINGS)], "bernoulli", (
+    "masking": Key(Literal[tuple(MAY_MASK_UNKNOWN)], "bernoulli", (
         "'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number "
         "of positions per example, drawn with replacement, including [UNK]; the token ids of positions drawn twice "
         "are averaged (F7-F12, F19)."), heading="Masking and sampling"),

@@ -33,7 +33,8 @@ EMBEDDED = {"prose": PROSE / "train.txt.xz", "prose_held_out": PROSE / "held_out
 HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or left out at the end
 # Endings of compressed files of text, and their names in pyarrow, which does not read .xz.
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
-HUB_ID = r"\w[\w.-]*/(?!.*\.(txt|jsonl|parquet|pth)(\.\w+)?$)\w[\w.-]*"
+TEXT_FILES = (".txt", ".jsonl", ".parquet")  # endings of files of text; `text/readers.py` reads them
+HUB_ID = rf"\w[\w.-]*/(?!.*({'|'.join(map(re.escape, TEXT_FILES))}|\.pth)(\.\w+)?$)\w[\w.-]*"
 
 
 def without_parts(source):
@@ -84,7 +85,7 @@ def no_text_error(source):
     """The UserError for an entry of `datas` that has no text."""
     exists = "exists, but is not" if os.path.exists(source) else "is not"
     return UserError(f"Invalid value for datas: {str(source)!r}. It {exists} a file, folder or glob with text in the "
-                     "formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also "
+                     f"formats {', '.join(TEXT_FILES)} or wiki_NN of WikiExtractor (also "
                      f"{', '.join(COMPRESSIONS)}). The corpora are {', '.join([*HUB_CORPORA, *EMBEDDED])}, and those "
                      f"on the hub, {HUB_NOTATION}.")
 

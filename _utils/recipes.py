@@ -22,7 +22,7 @@ TYINGS = {
 
 
 # The values of the key `masking`, whose functions are in Pretrain.ipynb, and whether [UNK] may be masked (F9, D2).
-MASKINGS = {"bernoulli": False, "official": True}
+MAY_MASK_UNKNOWN = {"bernoulli": False, "official": True}
 FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weights`
 
 

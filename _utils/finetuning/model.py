@@ -129,7 +129,7 @@ def predict_logits(model, dl, precision):
 
 
 def evaluate(learn, task, data):
-    """{split: `Scores.evaluate`} of a learner on the dev sets of an EncodedTask."""
+    """{split: `Metrics.evaluate`} of a learner on the dev sets of an EncodedTask."""
     evaluations = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)

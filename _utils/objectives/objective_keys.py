@@ -49,7 +49,8 @@ class ObjectiveKeys:
     unused: tuple = ()  # keys that have no effect
     own_keys: tuple = ()  # keys that have no effect with any other objective
     contradicting: tuple = ()  # keys whose other values would change what the objective is
-    defaults: Callable = lambda c: {}  # {key: value for None} where it is not the recipe's
+    # {key: value for None} where it is not the recipe's; a trained pair sets tying, masking and mask_prob before
+    defaults: Callable = lambda c: {}
     checks: tuple = (has_discriminator,)
     # Continued pretraining
     continues_pairs: bool = False  # whether it trains a generator and a discriminator that are trained already

@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from _utils.errors import UserError, as_user_error
 from _utils.files import content_key
-from _utils.names import COMPRESSIONS, no_text_error
+from _utils.names import COMPRESSIONS, TEXT_FILES, no_text_error
 
 ROWS_PER_BLOCK = 1000  # from which examples are made together, with random numbers of their own
 
@@ -53,8 +53,8 @@ def find_files(pattern):
     files = {path for path in paths if format_of(path) and os.path.isfile(path)}
     if skipped := sorted(paths - files):
         names = ", ".join(skipped[:5]) + " ..." * (len(skipped) > 5)
-        print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not files named *.txt, "
-                    f"*.jsonl, *.parquet or wiki_NN (also compressed): {names}")
+        print_once(f"Skipped {len(skipped):,} of {len(paths):,} paths in {pattern}, which are not named like files "
+                    f"of text ({', '.join(TEXT_FILES)} or wiki_NN, also compressed): {names}")
     if not files:
         raise no_text_error(pattern)
     return sorted(files, key=lambda path: path.replace(os.sep, "\0"))
@@ -117,11 +117,11 @@ def _walk(folder):
 def format_of(path):
     """Return the format of a text file by its name, or None if it is not one.
 
-    Formats are '.txt', '.jsonl', '.parquet', and 'wiki' for the names of WikiExtractor.
+    Formats are TEXT_FILES, and 'wiki' for the names of WikiExtractor.
     """
     name = os.path.basename(path).lower()
-    compressed = "|".join(map(re.escape, COMPRESSIONS))
-    match = re.fullmatch(rf"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)({compressed})?", name)
+    endings, compressed = ("|".join(map(re.escape, names)) for names in (TEXT_FILES, COMPRESSIONS))
+    match = re.fullmatch(rf"(.+({endings})|(wiki)_\d+)({compressed})?", name)
     return match and (match[2] or match[3])
 
 

@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from _utils.errors import UserError
-from _utils.recipes import MASKINGS
+from _utils.recipes import MAY_MASK_UNKNOWN
 
 SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 # The names by which the token of a role is recognized: BERT's, and those of RoBERTa's and other tokenizers.
@@ -149,7 +149,7 @@ def never_masked(hf_tokenizer, masking):
     # A byte-level tokenizer knows all words, so its token for unknown ones may also be its separator.
     other_roles = [getattr(hf_tokenizer, f"{role}_id", None) for role in ROLES if role != "unk_token"]
     unknown = hf_tokenizer.unk_token_id
-    may_be_masked = MASKINGS[masking] and unknown not in other_roles
+    may_be_masked = MAY_MASK_UNKNOWN[masking] and unknown not in other_roles
     return [i for i in hf_tokenizer.all_special_ids if i != unknown or not may_be_masked]
 
 

@@ -80,15 +80,17 @@ from _utils.text import load_data, never_masked
 from _utils.training import MicroBatchLearner, seed_step, set_seed
 from _utils.training.pretraining_run import pretraining_run
 
+
 # %% [markdown]
 # ## 2. Data
 #
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example,
 # which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10% of the examples are meant
-# to have one segment, and 5% to be shorter, with a random length. The part of a line that exceeds the maximum length
-# is dropped (`long_lines='keep'` keeps it); a line that fills an example gives one segment of full length. Unlike in
-# BERT, B always follows A in the text: there is no next sentence prediction. `ELECTRADataProcessor` does this, in
-# several processes; `load_data` keeps the examples in files and returns the batches.
+# to have one segment, and 5% to be shorter, with a random length. A line that fills an example gives one segment of
+# full length. The part of a line that exceeds the maximum length is dropped in the corpora with names, such as
+# `wikipedia`, as in Google's code. In other text it begins the next example (`long_lines`). Unlike in BERT, B always
+# follows A in the text: there is no next sentence prediction. `ELECTRADataProcessor` does this, in several processes.
+# `load_data` keeps the examples in files and returns the batches.
 
 # %% [markdown]
 # ## 3. Masking
@@ -100,6 +102,36 @@ from _utils.training.pretraining_run import pretraining_run
 #
 # Each token is masked independently, as in electra_pytorch (D1); `masking='official'` is further below. Special tokens
 # (F9) and `[UNK]` (D2) are never masked.
+#
+# Two helpers come first. `is_one_of` finds the tokens that must not be masked. `apply_masks` puts `[MASK]` at the
+# positions where the input shows it, and random tokens, drawn by `random_tokens`, where BERT shows them.
+
+# %%
+def is_one_of(inputs, ids):
+    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L).
+
+    Unlike torch.isin, it copies nothing to the device.
+    """
+    return torch.stack([inputs == i for i in ids]).any(0)
+
+
+def apply_masks(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
+    """`inputs` (B, L) with [MASK] and random tokens at the positions of two boolean masks.
+
+    shows_mask, shows_random: (B, L) each; the latter may be None.
+    """
+    if shows_random is not None:
+        inputs = torch.where(shows_random, random_tokens(inputs, vocab_size, special_token_indices), inputs)
+    return inputs.masked_fill(shows_mask, mask_token_index)
+
+
+def random_tokens(inputs, vocab_size, special_token_indices):
+    """Token ids drawn uniformly from all but the special tokens, in the shape of `inputs` (B, L)."""
+    tokens = torch.randint(vocab_size - len(set(special_token_indices)), inputs.shape, device=inputs.device)
+    for special in sorted(set(special_token_indices)):
+        tokens = tokens + (tokens >= special)  # skips its id
+    return tokens
+
 
 # %%
 # Of the masked tokens, the shares that become a random token and that stay as they are. The others become [MASK].
@@ -139,33 +171,6 @@ def mask_tokens(
     return masked_inputs, inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
 
 
-# %%
-def is_one_of(inputs, ids):
-    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L).
-
-    Unlike torch.isin, it copies nothing to the device.
-    """
-    return torch.stack([inputs == i for i in ids]).any(0)
-
-
-def apply_masks(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
-    """`inputs` (B, L) with [MASK] and random tokens at the positions of two boolean masks.
-
-    shows_mask, shows_random: (B, L) each; the latter may be None.
-    """
-    if shows_random is not None:
-        inputs = torch.where(shows_random, random_tokens(inputs, vocab_size, special_token_indices), inputs)
-    return inputs.masked_fill(shows_mask, mask_token_index)
-
-
-def random_tokens(inputs, vocab_size, special_token_indices):
-    """Token ids drawn uniformly from all but the special tokens, in the shape of `inputs` (B, L)."""
-    tokens = torch.randint(vocab_size - len(set(special_token_indices)), inputs.shape, device=inputs.device)
-    for special in sorted(set(special_token_indices)):
-        tokens = tokens + (tokens >= special)  # skips its id
-    return tokens
-
-
 # %% [markdown]
 # `masking='official'` follows Google's code: an example has a fixed number of *slots*, 15% of its tokens including
 # [CLS] and [SEP], and the position of each slot is drawn independently, with replacement. In three out of four full
@@ -200,6 +205,9 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     masked_inputs = apply_masks(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
     return masked_inputs, inputs.masked_fill(is_mlm_applied == 0, ignore_index), is_mlm_applied
 
+
+# %% [markdown]
+# `MaskedLMCallback` masks batches in either way, and `build_masking` builds it from a configuration.
 
 # %%
 class MaskedLMCallback(Callback):
@@ -595,10 +603,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 7. Results
 #
-# The log has losses, the generator's accuracy, and the discriminator's AUC, which is the probability that a replaced
-# token has a higher logit than an original one. In the plots, dots are held-out text, and dotted lines the best constant
-# prediction, the same for every token: for the generator's loss on hidden tokens, this is the unigram entropy of the
-# text.
+# In the plots, lines are training, and dots held-out text. Dotted lines are the best constant prediction, the same for
+# every token. For the generator's loss on hidden tokens, this is the unigram entropy of the text.
 
 # %%
 if __name__ == "__main__":

@@ -96,32 +96,36 @@ def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
 def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
     """Plot the generator's samples and the discriminator's probability of "replaced" for each token.
 
-    Each argument is (B, L). Shade and percentage are that probability (darkest from 50%). Replaced tokens are outlined
-    and written original→sample, so a dark token with an outline is a hit, and a pale one a miss. A masked token that
-    was sampled correctly has a tick.
+    Each argument is (B, L). The percentage is that probability, and the shade compares it with the mean, as in
+    `shades`. Replaced tokens are outlined and written original→sample, so a dark token with an outline is a hit, and a
+    white one a miss. A masked token that was sampled correctly has a tick.
     """
-    examples = zip(
-        _tokens(input_ids, input_ids, hf_tokenizer),
-        _tokens(generated, input_ids, hf_tokenizer),
-        is_mlm_applied.tolist(),
-        probabilities.tolist(),
-    )
-    return tokens_in_color([[_verdict(*token) for token in zip(*example)] for example in examples])
+    was, now = (_tokens(ids, input_ids, hf_tokenizer) for ids in (input_ids, generated))
+    examples = zip(was, now, is_mlm_applied.tolist(), probabilities.tolist())
+    return tokens_in_color(shades([[_verdict(*token) for token in zip(*example)] for example in examples]))
 
 
 def _verdict(was, now, is_masked, p):
-    """A token as the discriminator sees it, for `tokens_in_color`. p: its probability of "replaced"."""
+    """A token as the discriminator sees it, for `shades`. p: its probability of "replaced"."""
     text = now
     if was != now:
         text = f"{was}→{now}"
     elif is_masked:
         text = f"{now} ✓"
-    return shaded(text, p, is_outlined=was != now)
+    return text, p, was != now
 
 
-def shaded(text, p, is_outlined):
-    """A token for `tokens_in_color`, whose shade is its probability of "replaced" (darkest from 50%)."""
-    return text, plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}", "black" if is_outlined else "none"
+def shades(sentences):
+    """Sentences for `tokens_in_color`, from (text, probability of "replaced", whether it is outlined) for each token.
+
+    Tokens are white up to the mean probability of all of them (that of a calibrated discriminator is the share of
+    replaced tokens), and darkest from four times the mean.
+    """
+    probabilities = [p for sentence in sentences for _, p, _ in sentence]
+    mean = sum(probabilities) / max(1, len(probabilities))
+    shade = lambda p: plt.cm.Reds(.7 * np.clip((p / mean - 1) / 3, 0, 1))
+    return [[(text, shade(p), f"{p:.0%}", "black" if is_outlined else "none") for text, p, is_outlined in sentence]
+            for sentence in sentences]
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
@@ -306,23 +310,23 @@ def plot_scores(scores_by_group, published=(), majority=()):
     return figure
 
 
-def plot_quickstart(training, sentences, scores):
-    """The quickstart's picture: the generator's loss by step, the scores of networks by table, sentences in colour.
+def plot_quickstart(metrics_file, sentences, scores):
+    """The quickstart's figure: the discriminator's AUC by step, the scores of networks by table, sentences in colour.
 
-    training: (metrics.jsonl, unigram entropy), or None.   sentences: {network: the same sentences, from
-    `sentence_probabilities`}; wrong words are outlined.
+    metrics_file: metrics.jsonl of the pretraining, or None.   sentences: {network: the same sentences, from
+    `sentence_probabilities`}; two whose wrong word most networks find are shown.
     scores: DataFrame in percent, a row for each table, a column for each network and "majority".
     """
     figure = plt.figure(figsize=(10.1, 5.2), layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=(3, 1.4))
     left, right = upper.subplots(1, 2, width_ratios=(2, 3))
-    left.set(title="pretraining: loss on hidden tokens", xlabel="step", ylabel="cross-entropy")
-    if training:
-        metrics_file, entropy = training
-        rows = pd.DataFrame(read_metrics(metrics_file, "train")).set_index("step")["gen_loss_hidden"].astype(float)
-        left.plot(rows.rolling(5, min_periods=1).mean(), color=BLUE, label="generator")
-        left.axhline(entropy, color=GREY, ls=":", label="constant prediction")
-        left.legend(frameon=False)
+    left.set(title="pretraining: AUC of the discriminator", xlabel="step")
+    if metrics_file:
+        rows = pd.DataFrame(read_metrics(metrics_file, "train")).set_index("step")
+        auc = rows.get("disc_auc", pd.Series()).astype(float)  # masked language modelling has none
+        left.plot(auc.rolling(5, min_periods=1).mean(), color=ORANGE, label="on the generator's samples")
+        left.axhline(.5, color=GREY, ls=":", label="constant prediction")
+        left.legend(frameon=False, loc=(.38, .12))
     networks = scores.drop(columns="majority")
     right.set(title="finetuning: score on held-out sentences, %", xticks=range(len(scores)))
     right.set_xticklabels(scores.index.str.replace("_", " "))
@@ -332,12 +336,18 @@ def plot_quickstart(training, sentences, scores):
     right.hlines(scores["majority"], x - .4, x + .4, color="black", lw=1, label="majority baseline")
     right.legend(frameon=False, fontsize=7, ncols=4, loc="upper left")
     right.set_ylim(0, 112)
-    if sentences:
-        lower.suptitle("probability that a token was replaced (outlined: the wrong word)", fontsize=10)
+    if not sentences:
+        return figure
+    lower.suptitle("probability that a token was replaced, in two sentences whose wrong word (outlined) was found",
+                   fontsize=10)
+    # for each network and sentence, whether a wrong word has the highest probability
+    found = np.array([[max(sentence, key=lambda token: token[1])[2] for sentence in of_network]
+                      for of_network in sentences.values()])
+    shown = np.argsort(-found.sum(0), kind="stable")[:2]
     for i, (name, of_network) in enumerate(sentences.items()):
         axis = lower.add_axes((.5 * i, 0, .5, .72))
-        axis.set_title(name, fontsize=10)
-        draw_tokens(axis, [[shaded(*token) for token in sentence] for sentence in of_network], columns=56)
+        axis.set_title(f"{name} (found: {found[i].sum()} of {len(of_network)} wrong words)", fontsize=10)
+        draw_tokens(axis, shades([of_network[number] for number in shown]), columns=56)
     return figure
 
 

@@ -1,7 +1,6 @@
 """The figures of README and docs/, from the raw numbers in results/: `python -m benchmarks.figures`."""
 from itertools import count
 
-import nbformat
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
@@ -45,10 +44,28 @@ SENTENCE, SEED = "After the war he returned to the city and worked as a doctor."
 
 
 def plot_method():
-    """The method on the paper's example, drawn by the first cell of Pretrain.ipynb."""
-    cells = nbformat.read(REPO / "Pretrain.ipynb", as_version=4).cells
-    exec(next(cell.source for cell in cells if cell.cell_type == "code"), {})
-    return plt.gcf()
+    """The method on the paper's example (figure 2)."""
+    figure, axis = plt.subplots(figsize=(11, 2.6), layout="constrained")
+    axis.set(xlim=(0, 14), ylim=(-.2, 5.2))
+    axis.axis("off")
+    columns = {.8: "the chef cooked the meal", 3: "[MASK] chef [MASK] the meal", 7.8: "the chef ate the meal",
+               12.6: "original original replaced original original"}
+    changed = {(3, 0), (3, 2), (7.8, 0), (7.8, 2), (12.6, 2)}
+    for x, tokens in columns.items():
+        for i, token in enumerate(tokens.split()):
+            color = "#cc5500" if (x, i) in changed else "black"
+            axis.text(x, 4.4 - i, token, ha="center", va="center", family="monospace", color=color)
+    boxes = {4.2: ("Generator", "a small masked\nlanguage model"),
+             9: ("Discriminator", "the network that\nis finetuned")}
+    for x, (title, text) in boxes.items():
+        axis.add_patch(plt.Rectangle((x, .1), 2.3, 4.7, fc="#dde8f5", ec="#4477aa"))
+        axis.text(x + 1.15, 3, title, ha="center", weight="bold")
+        axis.text(x + 1.15, 1.6, text, ha="center", size=9)
+    arrows = (1.4, 2.3, "mask"), (3.8, 4.2, ""), (6.5, 7.2, "sample"), (8.3, 9, ""), (11.3, 11.8, "")
+    for start, end, label in arrows:
+        axis.annotate("", (end, 2.4), (start, 2.4), arrowprops={"arrowstyle": "->"})
+        axis.text((start + end) / 2, 2.7, label, ha="center", size=9)
+    return figure
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 """Finetuning's quickstart: three networks on the same tables of real sentences, and a check of GLUE's files."""
 import contextlib
-import json
 import random
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def quickstart(c, run):
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     if processes.is_main:
-        sentences = first_sentences({name: networks[name] for name in ("quickstart", "mini")})
+        sentences = short_sentences({name: networks[name] for name in ("quickstart", "mini")})
         save_plot(plot_quickstart(metrics_of(c.pretrained_checkpoint), sentences, table), PICTURE)
     print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
@@ -107,23 +106,20 @@ def write_random_weights(pretrained):
 
 
 def metrics_of(checkpoint):
-    """(metrics.jsonl, unigram entropy) of the pretraining run of a checkpoint; None if its folder does not exist."""
-    folder = Path("checkpoints/pretrain", Path(checkpoint).name.rpartition("_")[0])
-    if not (folder / "metrics.jsonl").exists():
-        return None
-    return folder / "metrics.jsonl", json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"]
+    """metrics.jsonl of the pretraining run of a checkpoint; None if it does not exist."""
+    path = Path("checkpoints/pretrain", Path(checkpoint).name.rpartition("_")[0], "metrics.jsonl")
+    return path if path.exists() else None
 
 
-def first_sentences(checkpoints, n=2):
-    """The first n short dev rows with a foreign word, whose words are tokens, as {network: `sentence_probabilities`}.
+def short_sentences(checkpoints):
+    """The short dev rows with a foreign word, as {network: `sentence_probabilities`}.
 
     checkpoints: {network: checkpoint or folder}. Networks that are not discriminators are left out.
     """
     loaded = {name: load_with_head(checkpoint) for name, checkpoint in checkpoints.items()}
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")
     sentences = [tuple(zip(*map(str.split, row.splitlines()))) for row in rows]
-    short = [(words, tags) for words, tags in sentences if len(words) > 6 and len(" ".join(words)) < 48
-             and all(len(one.hf_tokenizer.tokenize(" ".join(words))) == len(words) for one in loaded.values())][:n]
+    short = [(words, tags) for words, tags in sentences if len(words) > 6 and len(" ".join(words)) < 40]
     return {name: [sentence_probabilities(one.network, one.hf_tokenizer, [*words, "."],
                                           [*(tag == "WRONG" for tag in tags), False]) for words, tags in short]
             for name, one in loaded.items() if one.part == "discriminator"}

@@ -103,6 +103,9 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
                 check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
             max_files = _FILES_OF_PART if corpus.is_streamed else MAX_FILES
             with acquired(lock, wait):
+                # Workers of a killed process may have lived until a moment ago.
+                for left in path.parent.glob("examples_*.unfinished"):
+                    left.unlink()
                 examples.append(processor.map(path_of(len(examples)), num_proc, max_files))
     return datasets.concatenate_datasets(examples)
 

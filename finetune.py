@@ -282,10 +282,10 @@ def hyperparameters(task, c, n_rows):
 #
 # The loss is the mean of the cross-entropy over the batch (D9), and its gradient is clipped at norm 1. With
 # `recipe=google` the step is that of Google's code, with which the paper's results were obtained. It sums the loss over
-# the batch (F44), so nearly every gradient is clipped and only its direction counts. The norm that clips has a row of
-# the word table for each token of the batch, not for each word (F35). Scores of STS-B are divided by 5 (F45), pairs are
-# swapped before truncation (D12), and the warmup is a tenth of the steps, not rounded (D11). The hyperparameters above
-# are the same for both.
+# the batch (F44), so nearly every gradient is clipped and only its direction counts. In the norm for
+# clipping, the gradient of the word embeddings has a row for each token of the batch, not for each word (F35). Scores
+# of STS-B are divided by 5 (F45), pairs are swapped before truncation (D12), and the warmup is a tenth of the steps,
+# not rounded (D11). The hyperparameters above are the same for both.
 
 # %%
 # By recipe: the learner, and the type of the number of warmup steps (D9, D11).

@@ -326,7 +326,7 @@ def plot_quickstart(metrics_file, sentences, scores):
         auc = rows.get("disc_auc", pd.Series()).astype(float)  # masked language modelling has none
         left.plot(auc.rolling(5, min_periods=1).mean(), color=ORANGE, label="on the generator's samples")
         left.axhline(.5, color=GREY, ls=":", label="constant prediction")
-        left.legend(frameon=False, loc=(.38, .12))
+        left.legend(frameon=False, loc=(.28, .12))
     networks = scores.drop(columns="majority")
     right.set(title="finetuning: score on held-out sentences, %", xticks=range(len(scores)))
     right.set_xticklabels(scores.index.str.replace("_", " "))

@@ -393,4 +393,6 @@ def documents():
 
 if __name__ == "__main__":
     for path, text in documents():
+        is_current = path.read_text(encoding="utf-8") == text
+        print(f"{path.relative_to(REPO)}: {'equals its raw files' if is_current else 'written'}")
         path.write_text(text, encoding="utf-8")

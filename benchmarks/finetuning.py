@@ -1,5 +1,5 @@
 """Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does, and with the Trainer of
-transformers (which needs `pip install accelerate`).
+transformers, if the package accelerate is installed.
 
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small]
                                     [bs=32] [max_length=128] [device=cpu] [rounds=2] [precisions=fp32,bf16]
@@ -26,6 +26,7 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from transformers.utils import is_accelerate_available
 
 import finetune
 from _utils.errors import UserError
@@ -184,10 +185,10 @@ class Variant:
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     n_sample = given.pop("rows")
-    precisions = given["precisions"]
+    programs = ["Trainer", "finetune.py"] if is_accelerate_available() else ["finetune.py"]
     names = [
         "reference", f"reference, padded to {given['max_length']}",
-        *(f"{program} {precision}" for program in ("Trainer", "finetune.py") for precision in precisions),
+        *(f"{program} {precision}" for program in programs for precision in given["precisions"]),
     ]
     passes, n_rows, whole = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:

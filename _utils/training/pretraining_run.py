@@ -252,7 +252,7 @@ def print_summary(c, run_folder, learn, entropy, first_step):
     print(f"{', '.join(c.datas)}: {n:,} training examples ({epochs}), {n_held_out:,} held out, "
           f"unigram entropy {entropy:.2f} nats per token; {text_of_long_lines(c)}")
     if not first_step and (setting := faster_setting(c, learn.model)):  # a resumed run keeps its precision
-        print(f"Faster on this kind of device: {setting}")
+        print(f"A faster setting for this kind of device: {setting}")
 
 
 def text_of_long_lines(c):

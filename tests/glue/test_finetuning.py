@@ -128,6 +128,17 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
             made_by(f"th_run={th_run}", "tasks=stsb,mrpc")
 
 
+def test_finished_runs_without_checkpoints_are_reported_again(again, glue, tmp_path, capsys):
+    partial = shutil.copytree(glue, tmp_path / "partial")
+    (partial / "RTE/test.tsv").unlink()
+    command = "tasks=rte", "group_name=no_checkpoints", f"glue_dir={partial}"
+    again(*command)
+    for record in Runs().of("no_checkpoints"):
+        record.path.unlink()
+    again(*command)
+    assert "already finished" in capsys.readouterr().out
+
+
 def test_without_a_training_or_dev_file_nothing_is_trained_and_without_a_test_file_nothing_predicted(
         again, glue, tmp_path, capsys):
     partial = shutil.copytree(glue, tmp_path / "partial")

@@ -213,15 +213,17 @@ def _from_tokenizer_file(path):
         return pretrained_tokenizer(str(Path(path).parent), _ADVICE)
     with as_user_error(f"The tokenizer {path!r} cannot be read ({{error}}). Pass a tokenizer.json of the library "
                        "tokenizers, a vocab.txt with one token per line, or the folder of a tokenizer."):
-        return _usable(PreTrainedTokenizerFast(tokenizer_file=path))
+        return _completed(PreTrainedTokenizerFast(tokenizer_file=path))
+
+
+def _completed(hf_tokenizer):
+    """The tokenizer of another program with all its special tokens, as `_usable`."""
+    complete_special_tokens(hf_tokenizer)
+    return _usable(hf_tokenizer)
 
 
 def _usable(hf_tokenizer):
-    """The tokenizer with all its special tokens and with Google's limit on the characters of a word (F1).
-
-    Padding and truncation that may be saved with it are removed.
-    """
-    complete_special_tokens(hf_tokenizer)
+    """The tokenizer with Google's limit on the characters of a word (F1), without padding and truncation."""
     backend = hf_tokenizer.backend_tokenizer
     if isinstance(backend.model, models.WordPiece):
         backend.model.max_input_chars_per_word = 200  # the default of `tokenizers` is 100
@@ -238,7 +240,7 @@ def tokenizer_of(checkpoint):
 def tokenizer_from_json(text, special_tokens):
     """Return the tokenizer in a checkpoint. text: from tokenizers.Tokenizer.to_str.
 
-    special_tokens: {role: token}, also {"extra_special_tokens": list}; others are recognized by their names.
+    special_tokens: {role: token}, also {"extra_special_tokens": list}.
     """
     with as_user_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
         backend = tokenizers.Tokenizer.from_str(text)
@@ -260,7 +262,7 @@ def pretrained_tokenizer(name, advice):
                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
         raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
-    if _usable(tokenizer).pad_token is None:
+    if _completed(tokenizer).pad_token is None:
         raise UserError(f"The tokenizer {name!r} has no padding token. {advice}")
     return tokenizer
 

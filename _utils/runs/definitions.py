@@ -12,12 +12,14 @@ def definitions_of(function):
     They are functions, classes and values, with the source that runs: in a notebook that of the cells as they were last
     executed. What is imported does not count, and neither do comments.
     """
-    cells = function.__globals__.get("In") or [Path(inspect.getfile(function)).read_text(encoding="utf-8")]
+    module, found, names = function.__globals__, {}, {function.__name__}
+    cells = module.get("In") or [Path(inspect.getfile(function)).read_text(encoding="utf-8")]
     definitions = {name: node for cell in cells for name, node in definitions_in(cell).items()}
-    found, names = {}, {function.__name__}
+    # Another module may have replaced a function or class.
+    is_here = lambda name: getattr(module.get(name), "__module__", None) == module["__name__"]
     while names:
         name = names.pop()
-        if name in definitions and name not in found:
+        if name in definitions and name not in found and (isinstance(definitions[name], ast.Assign) or is_here(name)):
             found[name] = content_key(ast.unparse(definitions[name]))
             names |= names_used_in(definitions[name])
     return found

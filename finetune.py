@@ -300,7 +300,7 @@ def get_glue_learner(
     model: nn.Module,
     data,
     settings,
-    device: torch.device | str,
+    device: torch.device,
     precision: str,
     num_workers: int = 0,
     log=None,

@@ -193,10 +193,10 @@ def complete(config):
     """
     if config.quickstart:
         config = with_quickstart(config, QUICKSTART)
-    if config.recipe:
-        config = config.unless_chosen(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
         config = config.unless_chosen(_values_of_pair(config))
+    if config.recipe:
+        config = config.unless_chosen(BY_RECIPE[config.recipe])
     recipe = RECIPES[config.size]
     config = config.with_defaults({"objective": default_name(recipe, bool(config.discriminator))})
     objective = KEYS[selected(config)]
@@ -258,7 +258,7 @@ def with_schedule(config, steps):
 def _values_of_pair(config):
     """Return {key: value} that follow from trained networks to continue from.
 
-    The keys are their vocabulary, and size, masking, tying and objective as far as they are known.
+    The keys are their vocabulary, and size, length, masking, tying and objective as far as they are known.
     """
     name = config.initial_weights
     values = {"vocab": name}
@@ -266,7 +266,7 @@ def _values_of_pair(config):
         path = find_checkpoint(name)
         from _utils.runs.checkpoints import load_pretraining_checkpoint  # PyTorch reads it
         run = load_pretraining_checkpoint(path)["config"]
-        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split()}
+        values |= {key: run[key] for key in "size max_length masking electra_mask_style tying mask_prob".split()}
         objective = KEYS[selected(run)]
         if objective.is_kept and config.objective is None and not selecting(config):
             values |= dict([objective.selected_by])

@@ -215,14 +215,15 @@ PRETRAIN_KEYS = {
     "tying": Key(Literal[(*TYINGS, None)], None, (
         "Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', "
         "'embeddings+encoder', 'all', which also makes the generator as large as the discriminator (F91), or "
-        "'disentangled' (DeBERTaV3's, not part of ELECTRA). None: the recipe's, 'embeddings'.")),
+        "'disentangled' (DeBERTaV3's, not part of ELECTRA). None: the recipe's, which is 'embeddings' but for the "
+        "quickstart ('all'), or the objective's.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
         "'huggingface': normal distribution with std .02 (tiny and quickstart: .05), as in electra_pytorch "
         "(D3). 'official': as in Google's code, normal distribution truncated at two standard deviations, and "
         "Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder with "
         "generator/ and discriminator/, or the hub id of a discriminator such as "
-        "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, masking, "
-        "electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set "
+        "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, max_length, "
+        "masking, electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set "
         "them. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
         "text, at most 5% of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
@@ -231,7 +232,7 @@ PRETRAIN_KEYS = {
         "from the checkpoint of this run.")),
     "gen_weight": Key(NonNegative, 1., "Weight of the generator's loss.", heading="Loss and optimization"),
     "disc_weight": Key(NonNegative | None, None, (
-        "Weight of the discriminator's loss. None: 50, or 1 where the second network predicts tokens too.")),
+        "Weight of the discriminator's loss. None: the recipe's, or 1 where the second network predicts tokens too.")),
     "gen_smooth_label": Key(_Smoothing, False, (
         "Label smoothing of the generator's loss: a number in [0, 1), or True for .1.")),
     "disc_smooth_label": Key(_Smoothing, False, (

@@ -12,7 +12,7 @@ from _utils.errors import UserError
 from _utils.files import read_json_lines, read_text, write_atomically
 from _utils.finetuning.results import as_text
 from _utils.networks import build_network, load_with_head
-from _utils.networks.build import check_length
+from _utils.networks.pretrained import usable_length
 from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.seeds import set_seed
 from _utils.text import text_tokenizer
@@ -121,12 +121,14 @@ def score(model, sentences, device, name):
     The score of a token is log(1 - P(replaced)) of a discriminator, minus the logit of Electric's, and of a masked
     language model, which masks one token at a time, log P(token | all other tokens). Special tokens do not count.
     Sentences with the same token ids are computed once and have the same score.
-    name: of the checkpoint, for the progress bar and the UserError about a sentence that has more tokens than the
-    network has positions.
+    name: of the checkpoint, for the progress bar and the UserError about a sentence with more tokens than
+    the network was trained with.
     """
     encoded = text_tokenizer(model.hf_tokenizer).encode_batch(sentences)
     rows = [(tuple(one.ids), tuple(one.special_tokens_mask)) for one in encoded]
-    check_length(model.network, max(len(ids) for ids, _ in rows), repr(name))
+    longest, limit = max(len(ids) for ids, _ in rows), usable_length(model.network, model.hf_tokenizer, model.run)
+    if longest > limit:
+        raise UserError(f"A sentence has {longest} tokens, but {name!r} was trained with at most {limit}. Shorten it.")
     of_logits = torch.neg if objective_of(model.run).token_score else log_of_original
     scores = token_scores(model, rows, device, name, of_logits)
     return {sentence: sum(scores[row]) for sentence, row in zip(sentences, rows)}

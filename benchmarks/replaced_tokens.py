@@ -19,6 +19,7 @@ from _utils.objectives.registry import check_fills_masks
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import split_held_out
+from _utils.text.examples import HELD_OUT_RUNS
 from _utils.text.pretraining_data import prepare_data
 from _utils.text.sources import real_files
 from _utils.training import choose_device
@@ -28,7 +29,6 @@ from _utils.training import choose_device
 TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "stream": None, "clean": None,
              "long_lines": "truncate", "max_length": 128, "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
-_HELD_OUT_RUNS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
 def replaced_tokens(checkpoints, *, generator, text, all, rows, max_length, data_seed, mask_prob, seed):
@@ -74,7 +74,7 @@ def load_generator(generator, sources, mask_prob, seed, checkpoints=(), **settin
     check_fills_masks(generator, loaded)
     check_tied_output(loaded.network, generator)
     runs = (load_pretraining_checkpoint(find_checkpoint(name))["config"] for name in checkpoints if name[-4:] == ".pth")
-    run = loaded.run or next(runs, {})
+    run = loaded.run if "max_length" in loaded.run else next(runs, {})  # a folder has no configuration of pretrain.py
     of_run = {key: run[key] for key in TEXT_KEYS if key in run}
     given = {key: value for key, value in settings.items() if value is not None}
     tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
@@ -141,7 +141,7 @@ def compare(text, networks):
     networks: {name: discriminator}. AUCs are strings with the standard error in parentheses.
     """
     n = len(text.is_token)
-    blocks = (torch.arange(n) * min(n, _HELD_OUT_RUNS) // n)[:, None].expand_as(text.is_token)
+    blocks = (torch.arange(n) * min(n, HELD_OUT_RUNS) // n)[:, None].expand_as(text.is_token)
     labels = [x[text.is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
     rows = {
         name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()

@@ -340,7 +340,7 @@ def pretrained(size, length=None, allowed=512, positions=512):
     (("base", None, 1 << 60), "", 512), (("base", None, 128), "", 128), (("base", None, 512, 64), "", 64),
     (("small", 128), "max_length=64", 64)])
 def test_size_and_length_follow_from_the_checkpoint(given, arguments, expected):
-    """The length is that of the pretraining; with rotary positions, at least the recipe's (of questions: all)."""
+    """The length is that of the pretraining; with rotary positions, at least 128."""
     config = for_checkpoint(finetuning(*arguments.split()), pretrained(*given))
     assert (config.size, config.max_length) == (given[0], expected)
     assert not pretrained(*given).length_warnings(config.max_length)
@@ -364,8 +364,8 @@ def test_what_the_keys_select_exists():
 def test_the_defaults_of_finetuning_are_those_of_the_paper():
     c = finetuning()
     assert (c.start, c.end, c.weight_decay, c.double_unordered, c.original_lr_layer_decays) == (0, 10, 0., True, True)
-    for size, expected in {"small": (3e-4, .8, 128), "base": (1e-4, .8, 512), "large": (5e-5, .9, 512)}.items():
-        assert (RECIPES[size].glue_lr, RECIPES[size].layer_decay, RECIPES[size].glue_length) == expected
+    for size, expected in {"small": (3e-4, .8), "base": (1e-4, .8), "large": (5e-5, .9)}.items():
+        assert (RECIPES[size].glue_lr, RECIPES[size].layer_decay) == expected
     of_glue = {name: TASKS[name] for name in GLUE_TEST_FILES}
     assert {name: task.epochs for name, task in of_glue.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
     assert {name for name, task in of_glue.items() if task.unordered} == {"mrpc", "stsb"}

@@ -7,18 +7,24 @@ from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
-from _utils.commands.model_card import facts_of_finetuning, facts_of_pretraining, without_folder, write_card
+from _utils.commands.model_card import (
+    facts_of_finetuning,
+    facts_of_pretraining,
+    without_folder,
+    without_folders,
+    write_card,
+)
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, task_of
 from _utils.names import find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
-from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.objectives.objective_keys import ELECTRA
+from _utils.networks.pretrained import SELECTED_BY, config_of, load_weights, network_of, parts_of, with_prefix
+from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
 from _utils.objectives.registry import OBJECTIVES, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
-from _utils.runs.log import MILESTONE, read_metrics
+from _utils.runs.log import log_of, read_metrics
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or another model."
@@ -132,13 +138,15 @@ def _pretrained_exports(checkpoint, path):
     objective = objective_of(run)
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
-    milestone = MILESTONE.fullmatch(path.stem)
-    log = path.parent / (milestone["run"] if milestone else path.stem) / "metrics.jsonl"  # of the run that wrote it
-    metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log.is_file() else {}
+    made_by["config"] = without_folders(run)
+    log = log_of(path)
+    metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log else {}
     if made_by.get("step") in metrics:
         made_by["held-out metrics"] = metrics[made_by["step"]]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
+        if selected(run) != ELECTRA:
+            network.config.update({SELECTED_BY: dict([KEYS[selected(run)].selected_by])})
         if "max_length" in run:  # unlike in a checkpoint of electra_pytorch
             hf_tokenizer.model_max_length = trained_length(network, run)
         yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],

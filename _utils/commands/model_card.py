@@ -85,6 +85,14 @@ def without_folder(value):
     return os.path.basename(value.rstrip("/")) if is_path else value
 
 
+def without_folders(run):
+    """The configuration of a pretraining run with the last part of each path in `datas`, whether it exists or not."""
+    on_hub = (*HUB_CORPORA, *run.get("revisions", ()))
+    names = [source if without_parts(source) in on_hub else os.path.basename(source.rstrip("/"))
+             for source in run.get("datas", ())]
+    return run | ({"datas": names} if names else {})
+
+
 def facts_of_pretraining(run, part):
     """Keyword arguments of ModelCardData for the part of a pretraining run. run: its configuration.
 

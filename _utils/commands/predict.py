@@ -39,7 +39,7 @@ def read_texts(file, task):
                      "input.")
     if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
         return read_tsv(file, task.texts, keep_empty=True), list(task.texts)
-    table, columns = read_table(file), list(task.columns_in_files[:-1])
+    table, columns = task.inputs.in_rows(read_table(file)), list(task.columns_in_files[:-1])
     check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "
                                   "header, with one row per line, ends with .txt.")
     return table, columns

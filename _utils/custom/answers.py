@@ -85,9 +85,7 @@ def _text(rows, row, start, end):
 @cache
 def word_splitter(hf_tokenizer):
     """A function that puts spaces between the words and punctuation of a text, as BERT's basic tokenizer."""
-    normalizer = hf_tokenizer.backend_tokenizer.normalizer
-    if not isinstance(normalizer, normalizers.BertNormalizer):
-        normalizer = normalizers.BertNormalizer(lowercase=hf_tokenizer.tokenize("A") == hf_tokenizer.tokenize("a"))
+    normalizer = hf_tokenizer.backend_tokenizer.normalizer or normalizers.Sequence([])
     return lambda text: " ".join(
         word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(text)))
 

@@ -173,14 +173,14 @@ def _read_conll(path):
                       f"{TEXTS_ADVICE}")
 
 
-def by_sentence(table, definition):
+def by_sentence(table, column, name, groups=None):
     """The Table of a file with a word in each row as one of sentences, whose cells are lists.
 
-    Successive rows with the same cell in the column 'sentence', or with an empty one, are a sentence.
+    Successive rows with the same cell in `column`, or with an empty one, are a sentence.
+    name: of the task.   groups: a column whose cells are not words.
     """
-    column, groups = definition["sentence"], definition["groups"]
-    check_columns(table, [column], f"Set 'sentence' of the task {definition['name']!r} to the column with the numbers "
-                                   "of the sentences.")
+    check_columns(table, [column], f"Set 'sentence' of the task {name!r} to the column with the numbers of the "
+                                   "sentences.")
     numbers = table.rows[column].replace("", None).ffill()
     columns = {name: "first" if name == groups else list for name in table.rows if name != column}
     return _sentences(table, (numbers != numbers.shift()).cumsum(), columns,

@@ -32,6 +32,10 @@ class TagInputs(ListInputs):
         """Column of a list of words."""
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
 
+    def in_rows(self, table):
+        column = self.task.sentence
+        return by_sentence(table, column, self.task.name) if column in table.rows else table
+
     def texts_in(self, rows):
         return [" ".join(words) for words in self.sentences(rows)]
 
@@ -144,7 +148,10 @@ class TagFiles(PredictionFiles):
 
 @kind_of_task
 class Tagging(Classification):
-    """A task that labels words (finetune/tagging, F51)."""
+    """A task that labels words (finetune/tagging, F51).
+
+    sentence: the column with the numbers of sentences in files with a word in each row.
+    """
     kind = "tagging"
     inputs_class = TagInputs
     head_class = TagHead
@@ -152,11 +159,15 @@ class Tagging(Classification):
     files_class = TagFiles
     suffix = ".conll"
 
+    sentence: str | None = None
+
     @classmethod
     def load(cls, definition, tables):
         """As `CustomTask.load`, of lists of words and of tags, CoNLL columns, or tables with a word in each row."""
         if definition["sentence"]:
-            tables = {split: by_sentence(table, definition) for split, table in tables.items()}
+            group = partial(by_sentence, column=definition["sentence"], name=definition["name"],
+                            groups=definition["groups"])
+            tables = {split: group(table) for split, table in tables.items()}
         text, label = text_and_tags(tables, definition)
         tables, train = find_labels(tables, definition, [text], [label]), tables["train"]
         labels = labels_in(train, label)
@@ -211,7 +222,7 @@ def load_tags(kind, definition, tables, mismatches):
     known = pd.concat(labels.values())  # a word of the dev set may have a tag that is in no training sentence
     if definition["metrics"] is None and not mark_entities(known):
         definition = {**definition, "metrics": ClassMetrics.default_metrics}
-    task = class_task(kind, definition, tables, known)
+    task = class_task(kind, definition, tables, known, sentence=definition["sentence"])
     unknown = []
     if of_test is not None:
         unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]

@@ -27,7 +27,7 @@ from _utils.keys import (
     number,
 )
 from _utils.names import announce_hub, find_checkpoint
-from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, check_glue_dir
+from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, STARTED_FROM_MNLI, check_glue_dir
 
 
 def custom_tasks(module="definition"):
@@ -196,8 +196,8 @@ def complete_finetuning(config):
 
 def _no_effect(config):
     """Keys that have no effect, as `config.NO_EFFECT`."""
-    are_custom = lambda tasks: all(isinstance(task, dict) for task in tasks)
-    rules = [("tasks", are_custom, ["start_from_mnli"])]  # only RTE, STS-B and MRPC start from MNLI
+    rules = [("tasks", lambda tasks: STARTED_FROM_MNLI.isdisjoint(names_of(tasks)), ["start_from_mnli"]),
+             ("tasks", lambda tasks: "wnli" not in tasks, ["wsc_trick"])]
     if config.start_from_mnli == config.group_name:  # whose MNLI runs keep the pretrained encoder, too
         rules.append(("freeze", bool, ["start_from_mnli"]))
     return rules

@@ -196,6 +196,8 @@ class FinetunedModel:
 
     def check_task(self, task):
         """UserError if the model was trained for another task than a Task."""
+        if self.task.name != task.name:
+            raise UserError(f"{self.path!r} was trained for the task {self.task.name!r}, not for {task.name!r}.")
         if self.settings.own_task != task.as_data():
             raise UserError(f"{self.path!r} was trained for another task than {task.name!r} is now: its files have "
                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
@@ -209,7 +211,7 @@ def _table_of(texts, task):
     if not len(rows):
         raise UserError("The list of texts to predict is empty. Pass at least one text.")
     if isinstance(rows, pd.DataFrame):
-        table = Table("texts", rows.astype(object).set_axis(_places(rows)), {})
+        table = task.inputs.in_rows(Table("texts", rows.astype(object).set_axis(_places(rows)), {}))
         columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
         known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
         check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")

@@ -8,13 +8,13 @@ from _utils.tasks.parts import Head
 from _utils.tasks.settings import Settings
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.tasks.tables import table_key
+from _utils.tasks.task_names import STARTED_FROM_MNLI
 from _utils.tasks.wsc import WSC, load_wsc_task
 from _utils.text.special_tokens import templates_of, text_tokenizer
 from _utils.training import choose_device, choose_precision
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
                        "schedule", "original_lr_layer_decays", "freeze", "keep", "recipe")
-STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
 
 
 def load_tables(c):

@@ -11,9 +11,11 @@ from _utils.files import write_text_atomically
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
+from _utils.names import find_checkpoint
 from _utils.networks import load_pretrained, load_with_head
 from _utils.plots import plot_quickstart, save_plot
 from _utils.progress import counted
+from _utils.runs.log import log_of
 from _utils.text import load_documents
 from _utils.text.corruption import is_long, plain_words, replace_with_foreign_word, swap_neighbours
 from _utils.training.corrupted_text import sentence_probabilities
@@ -36,7 +38,7 @@ def quickstart(c, run):
     pretrained = load_pretrained(c.pretrained_checkpoint)  # fails before the long work if it is missing
     processes = RunProcesses(c.device)
     tasks, random_weights = processes.broadcast(lambda: (write_tables(), write_random_weights(pretrained)))
-    networks = {"random weights": random_weights, "quickstart": c.pretrained_checkpoint, "mini": str(SHIPPED)}
+    networks = {"random weights": random_weights, "quickstart": pretrained.name, "mini": str(SHIPPED)}
     print("The quickstart takes about three minutes on two idle CPU cores.")
     table = {}
     for number, (name, checkpoint) in enumerate(networks.items(), 1):
@@ -53,7 +55,8 @@ def quickstart(c, run):
     results = check_glue(c, run)
     if processes.is_main:
         sentences = short_sentences({name: networks[name] for name in ("quickstart", "mini")})
-        save_plot(plot_quickstart(metrics_of(c.pretrained_checkpoint), sentences, table), PICTURE)
+        metrics = log_of(find_checkpoint(pretrained.name)) if pretrained.name.endswith(".pth") else None
+        save_plot(plot_quickstart(metrics, sentences, table), PICTURE)
     print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
 
@@ -103,12 +106,6 @@ def write_random_weights(pretrained):
     AutoModel.from_config(pretrained.model.base_model.config).save_pretrained(RANDOM_WEIGHTS)
     pretrained.hf_tokenizer.save_pretrained(RANDOM_WEIGHTS)
     return RANDOM_WEIGHTS
-
-
-def metrics_of(checkpoint):
-    """metrics.jsonl of the pretraining run of a checkpoint; None if it does not exist."""
-    path = Path("checkpoints/pretrain", Path(checkpoint).name.rpartition("_")[0], "metrics.jsonl")
-    return path if path.exists() else None
 
 
 def short_sentences(checkpoints):

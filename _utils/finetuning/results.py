@@ -208,8 +208,8 @@ def report(runs):
     titles_by_metric = table_of_runs(runs).groupby("metric", sort=False)["task"]
     metrics = ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in titles_by_metric.unique().items())
     parts = [f"Scores of {runs[0].group} in percent ({metrics})", as_text(summarize(runs))]
-    if best:
-        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(record.path.name for record in best)}"]
+    if saved := best_runs(runs.with_checkpoints()):
+        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(record.path.name for record in saved)}"]
     parts += [f"{record.task}, run {record.run} (the best): {remark}" for record in best
               for remark in dict.fromkeys(record.remarks.values())]
     parts += [f"warning: {task_of(record).title}, run {record.run}, {warning}"
@@ -224,8 +224,8 @@ def report(runs):
 
 
 def best_runs(runs):
-    """The best run of each task of a group, without tasks that have no checkpoint."""
-    return [*filter(None, (Runs(rows).best() for _, rows in itertools.groupby(runs, key=attrgetter("task"))))]
+    """The best run of each task of a group."""
+    return [max(rows, key=attrgetter("rank")) for _, rows in itertools.groupby(runs, key=attrgetter("task"))]
 
 
 def without_synthetic(runs):

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -78,7 +78,8 @@ class FinishedRun:
 
     def with_evaluations(self, evaluations, **values):
         """The record with {split: `Metrics.evaluate`}, in place of those of a test file, and other values."""
-        for part in "scores baselines words notices remarks classes confusion thresholds".split():
+        by_split = {one.name for one in fields(self) if one.default_factory is dict}
+        for part in by_split.union(*evaluations.values()):
             of_devs = {split: value for split, value in getattr(self, part).items() if split != "test"}
             values[part] = of_devs | {split: found[part] for split, found in evaluations.items() if part in found}
         return replace(self, **values)

@@ -40,9 +40,10 @@ logging.set_verbosity_error()  # the reports of unused weights and of layers tha
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+SELECTED_BY = "pretrained_with"  # entry of an exported configuration: {key: value} that selected the objective
 # Settings of a transformers configuration that change no output.
-_DESCRIPTIONS = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "id2label",
-                 "label2id", "problem_type", "task_specific_params", "classifier_dropout", "return_dict",
+_DESCRIPTIONS = {SELECTED_BY, "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version",
+                 "id2label", "label2id", "problem_type", "task_specific_params", "classifier_dropout", "return_dict",
                  "output_hidden_states", "output_attentions", "bos_token_id", "eos_token_id"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
@@ -86,13 +87,13 @@ class Pretrained(NamedTuple):
         """Maximum tokens of a row in finetuning.
 
         Of a checkpoint of pretrain.py, as many as in pretraining. Rotary positions, which have no embeddings to train,
-        also work for longer texts: then at least as many as in the recipe. Of others, all positions, but at most 512.
+        also work for longer texts: then at least 128, as in the paper. Of others, all positions, but at most 512.
         """
         if not self.run:
             return min(512, self.length)
         if has_learned_positions(self.model):
             return self.length
-        return max(RECIPES[self.size].glue_length, self.run["max_length"])
+        return max(128, self.run["max_length"])
 
     def length_warnings(self, max_length):
         """[A warning] if a maximum length is more than the positions that were trained, or []."""
@@ -119,7 +120,7 @@ class PretrainedNetwork(NamedTuple):
     """A pretrained network with its trained head.
 
     part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM).   run: configuration of
-    pretrain.py of a checkpoint; empty for others.
+    pretrain.py of a checkpoint; of a folder only the key that selected an objective other than ELECTRA, if any.
     """
     network: nn.Module
     part: str
@@ -263,7 +264,7 @@ def load_with_head(name, part=None):
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
                         "model in its folder.")
-    return PretrainedNetwork(network, part, hf_tokenizer, run={})
+    return PretrainedNetwork(network, part, hf_tokenizer, dict(getattr(config, SELECTED_BY, {})))
 
 
 def _one_of(parts, part, name):

@@ -86,6 +86,13 @@ def read_metrics(path, split):
 MILESTONE = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_((?P<percent>\d+(\.\d+)?(e-\d+)?)%|step\d+)")
 
 
+def log_of(checkpoint):
+    """metrics.jsonl of the run that wrote a checkpoint of pretrain.py; None if it is not beside it."""
+    milestone = MILESTONE.fullmatch(checkpoint.stem)
+    log = checkpoint.with_name(milestone["run"] if milestone else checkpoint.stem) / "metrics.jsonl"
+    return log if log.is_file() else None
+
+
 class RunFolder:
     """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
 

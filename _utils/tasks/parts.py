@@ -74,6 +74,10 @@ class Inputs(Part):
         """{label: id}, in the spellings of the hub and of the files."""
         return {label: i for labels in (self.task.labels, self.task.written_labels) for i, label in enumerate(labels)}
 
+    def in_rows(self, table):
+        """A Table to predict with a text, or pair, in each row."""
+        return table
+
     def texts_in(self, rows):
         """All texts of a Dataset, for warnings about them."""
         return [text for name in self.task.texts for text in rows[name]]

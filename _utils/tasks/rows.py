@@ -41,7 +41,7 @@ class EncodedRows:
                 before = len(ids)
                 ids.extend(window.ids)
                 types.extend(window.type_ids)
-                token_labels.extend(getattr(window, "token_labels", ()))
+                token_labels.extend(window.token_labels)
                 lengths.append(len(ids) - before)
         self.text_of = np.repeat(np.arange(len(self.n_windows)), self.n_windows)  # of each row
         self.lengths = np.array(lengths, dtype=np.int64)

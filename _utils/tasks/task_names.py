@@ -21,6 +21,7 @@ GLUE_TEST_FILES = {
 }
 # Names of all tasks in glue.py. Others than GLUE's, which are not part of the submission, stand at the end.
 GLUE_TASKS = (*GLUE_TEST_FILES,)
+STARTED_FROM_MNLI = {"mrpc", "stsb", "rte"}  # the tasks to which the key start_from_mnli applies
 
 
 def check_glue_dir(folder):

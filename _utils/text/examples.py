@@ -33,7 +33,7 @@ def unigram_entropy(examples, special_ids):
 
 HELD_OUT = 1024        # held-out examples, at most
 HELD_OUT_SHARE = .05   # and at most this share of a small corpus
-_RUNS = 16             # held-out examples are consecutive runs, so that few documents are in both parts
+HELD_OUT_RUNS = 16     # held-out examples are consecutive runs, so that few documents are in both parts
 
 
 def split_held_out(examples):
@@ -44,7 +44,7 @@ def split_held_out(examples):
     """
     n = len(examples)
     n_held = min(HELD_OUT, int(n * HELD_OUT_SHARE))
-    n_runs = min(_RUNS, n_held)
+    n_runs = min(HELD_OUT_RUNS, n_held)
     starts = [n * i // n_runs for i in range(n_runs)]
     ends = [start + n_held * (i + 1) // n_runs - n_held * i // n_runs for i, start in enumerate(starts)]
     training, held_out = zip([0, *ends], [*starts, n]), zip(starts, ends)

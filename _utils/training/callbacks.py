@@ -364,7 +364,8 @@ class LossProgress(Callback):
             if not math.isfinite(loss):
                 raise UserError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
                                 "task with task_overrides, or set precision=fp32.")
-            self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
+            if self.log:
+                self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
             self.bar.set_postfix_str(f"{getattr(self.learn.loss_func, 'name', 'loss')} {loss:.3f}", refresh=False)
             self.losses = []
         self.bar.update()

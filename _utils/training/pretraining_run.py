@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from _utils import plots
-from _utils.config import continued_steps, with_schedule
+from _utils.config import NETWORKS_AND_VOCABULARY, continued_steps, with_schedule
 from _utils.errors import UserError
 from _utils.files import check_writable, content_key, file_chunks, write_text_atomically
 from _utils.networks.build import count_parameters
@@ -23,20 +23,17 @@ from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.seeds import set_seed
 from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
 from _utils.text.pretraining_data import corpora_of, with_commits
-from _utils.text.special_tokens import content_of
+from _utils.text.special_tokens import content_of, never_masked
 from _utils.training.callbacks import Milestones, ResumeCheckpoint, StopSignals, TrainingLog
 from _utils.training.corrupted_text import measure, report
 from _utils.training.cuda_graph import check_compiler, keep_compiled
 from _utils.training.device import choose_device, choose_precision, faster_setting, micro_batch_size
 from _utils.training.processes import Processes
 
-NETWORKS = ("initial_weights", "generator", "discriminator")
-
-
-def contents_of(c, keys=("datas", "vocab", *NETWORKS)):
+def contents_of(c, keys=("datas", *NETWORKS_AND_VOCABULARY)):
     """{key: hash of the files} for those of the keys that name files: they are what makes a run, wherever they are."""
     found = {"datas": [corpus.key for corpus in corpora_of(c)]} if "datas" in keys else {}
-    for key in {*keys} & {"vocab", *NETWORKS}:
+    for key in {*keys} & {*NETWORKS_AND_VOCABULARY}:
         if files := files_of(c[key]):
             chunks = itertools.chain.from_iterable(map(file_chunks, files.values()))
             found[key] = content_key([(name, os.stat(path).st_size) for name, path in files.items()], chunks)
@@ -126,7 +123,7 @@ class PretrainingRun:
         if self.networks:
             restore_moments(learn.opt.opt, learn.model, c.initial_weights)
         warn_of_repetition(len(train_ds), c.bs, c.steps)
-        entropy = unigram_entropy(train_ds.hf_dset, self.hf_tokenizer.all_special_ids)
+        entropy = unigram_entropy(train_ds.hf_dset, never_masked(self.hf_tokenizer, c.masking))
         first_step = self.checkpoint["step"] if self.checkpoint else 0
         print_summary(c, self.run_folder, learn, entropy, first_step)
         must_match = self.check_same_run(learn)

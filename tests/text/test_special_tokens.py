@@ -156,7 +156,8 @@ def test_characters_that_a_tokenizer_would_drop_are_unknown_words(tmp_path, pre_
     for saved in (hf_tokenizer, tokenizer_of(tokenizer_record(hf_tokenizer))):
         ids = encoded(saved, "the лиса").ids[1:-1]
         assert ids[:len(known)] == known and ids[-1] == saved.unk_token_id
-    encoded_rows = EncodedRows([([encoded(hf_tokenizer, "the лиса")], 3)], [0])
+    one = encoded(hf_tokenizer, "the лиса")
+    encoded_rows = EncodedRows([([Window(one.ids, one.type_ids)], 3)], [0])
     assert "лиса" in "".join(text_messages(encoded_rows, 64, hf_tokenizer, ["the лиса"], advice=""))  # in finetuning
     path.write_text("лиса и лиса\n" * 100)
     with pytest.raises(UserError, match="vocabulary.*лиса"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tiny_pretraining import save_fresh
 from transformers import AutoConfig, AutoModel
 
 import finetune
@@ -262,6 +263,8 @@ WITHOUT_EFFECT = {
 WITHOUT_EFFECT_IN_FINETUNING = {
     "tasks={'train':'nli.csv'} start_from_mnli=other": "tasks=: start_from_mnli",
     "freeze=True start_from_mnli=True": "freeze=True: start_from_mnli",
+    "tasks=cola,qnli wsc_trick=True": "tasks=['cola', 'qnli']: wsc_trick",
+    "tasks=cola,qnli start_from_mnli=True": "tasks=['cola', 'qnli']: start_from_mnli",
 }
 
 
@@ -354,6 +357,13 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
     config = for_checkpoint(finetuning("max_length=200"), pretrained(*given))
     warnings = pretrained(*given).length_warnings(config.max_length)
     assert len(warnings) == bool(warned) and all(warned in text for text in warnings)
+
+
+def test_continued_pretraining_has_the_settings_of_the_checkpoint_below_those_of_a_recipe(small_tokenizer, tmp_path):
+    checkpoint = save_fresh(tmp_path / "short.pth", small_tokenizer, "max_length=16", "mask_prob=.2")
+    continued = completed(f"initial_weights={checkpoint}", "recipe=google")
+    assert (continued.size, continued.max_length, continued.mask_prob) == ("tiny", 16, .2)
+    assert (continued.masking, continued.initial_weights) == ("official", str(checkpoint))
 
 
 def test_what_the_keys_select_exists():

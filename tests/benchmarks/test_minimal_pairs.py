@@ -2,8 +2,10 @@
 import json
 
 import pandas as pd
+import pytest
 
 from _utils.__main__ import main
+from _utils.errors import UserError
 from _utils.training.pseudo_likelihood import load
 
 A, B, C, D = "The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,"
@@ -19,6 +21,12 @@ def write_pairs(folder):
         rows = [{"sentence_good": good, "sentence_bad": bad, "field": field, "linguistics_term": phenomenon,
                  "UID": paradigm, "pairID": "0"} for good, bad in pairs]
         (folder / f"{paradigm}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+
+
+def test_a_sentence_beyond_the_trained_positions_is_refused(fresh_checkpoint, empty_folder):
+    (empty_folder / "a.txt").write_text(" ".join([A] * 9) + "\n")
+    with pytest.raises(UserError, match="32"):
+        main(["minimal_pairs", str(fresh_checkpoint), "a.txt", "--device", "cpu"])
 
 
 def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, empty_folder, capsys):

@@ -97,6 +97,18 @@ def test_the_example_with_plain_transformers_gives_the_same_score(electric, empt
         assert score_exported(*model, text).item() == pytest.approx(scored.score, abs=1e-5)
 
 
+@pytest.mark.parametrize("objective, part", [("replace_mlm", "generator"), ("electric", "discriminator")])
+def test_an_exported_network_has_the_objective_of_its_checkpoint(small_tokenizer, empty_folder, objective, part):
+    path = str(save_fresh(empty_folder / "other_0_100.0%.pth", small_tokenizer, f"objective={objective}"))
+    export_hf(path, "out")
+    if part == "discriminator":
+        assert load("out/discriminator").meaning == load(path).meaning
+        return
+    for name in (path, "out/generator"):
+        with pytest.raises(UserError, match="replace_mlm"):
+            load(name, part)
+
+
 def test_lines_and_columns_that_are_missing_are_named(electric, empty_folder, capsys):
     Path("texts.txt").write_text("One.\nTwo.\r\n")
     main(["score", electric, "texts.txt"])

@@ -11,6 +11,7 @@ from sklearn.metrics import f1_score
 from tiny_finetuning import run_own
 
 import finetune
+from _utils.commands.predict import predict
 from _utils.custom.multilabel import MultiLabel
 from _utils.errors import UserError
 from _utils.finetuning.runs import Runs
@@ -46,6 +47,20 @@ def test_predict_reads_the_columns_of_tables_by_name(start):
                            (pd.DataFrame({"review": ["a", None]}), "row 1: .*'review' contains")):
         with pytest.raises(UserError, match=message):
             model.predict(texts)
+
+
+def test_a_table_with_a_word_in_each_row_has_the_predictions_of_its_sentences(start, capsys):
+    rows = [(i, word, "ab"[j % 2]) for i, text in enumerate(TEXTS) for j, word in enumerate(text.split())]
+    write_csv("train.csv", ("n", "word", "tag"), rows)
+    start(OWN | {"text": "word", "label": "tag", "sentence": "n"})
+    model, table = finetune.load("g_mine_0.pth"), pd.read_csv("train.csv")
+    expected = model.predict(TEXTS)
+    assert model.predict(table).labels == model.predict(table[["n", "word"]]).labels == expected.labels
+    capsys.readouterr()
+    predict("g_mine_0.pth", "train.csv")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[:2] for line in lines if line] == [
+        [word, tag] for text, tags in zip(TEXTS, expected.labels) for word, tag in zip(text.split(), tags)]
 
 
 def test_outputs_that_are_not_finite_are_no_predictions(start):

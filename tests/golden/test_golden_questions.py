@@ -248,6 +248,11 @@ def test_final_texts_match_google(small_tokenizer):
             assert final_text(case["pred"], case["orig"], words) == case[key], case
 
 
+def test_final_texts_keep_the_accents_that_the_vocabulary_has(small_tokenizer):
+    words = word_splitter(tokenizer_from_tokens([*small_tokenizer.get_vocab()], cased=False, strip_accents=False))
+    assert final_text("köln", "Köln-Düsseldorf", words) == "Köln"
+
+
 def test_scores_of_texts_match_the_official_scripts():
     for case in NUMBERS["normalize"]:
         assert [normalize(case["text"])] * 3 == [case["v2"], case["v1"], case["mrqa"]]

@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from _utils.config import MyConfig, complete, from_command_line
 from _utils.custom.definition import KEYS_OF_KINDS
 from _utils.custom.task_kinds import KINDS
 from _utils.errors import UserError
-from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.plan import for_checkpoint
 from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
@@ -23,6 +24,7 @@ from _utils.objectives.objective_keys import KEYS
 from _utils.objectives.registry import OBJECTIVES
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
+from _utils.tasks.settings import Settings
 from _utils.tasks.task_names import GLUE_TEST_FILES
 from pretrain import c
 
@@ -364,6 +366,12 @@ def test_continued_pretraining_has_the_settings_of_the_checkpoint_below_those_of
     continued = completed(f"initial_weights={checkpoint}", "recipe=google")
     assert (continued.size, continued.max_length, continued.mask_prob) == ("tiny", 16, .2)
     assert (continued.masking, continued.initial_weights) == ("official", str(checkpoint))
+
+
+def test_a_key_of_finetuning_is_part_of_the_settings_of_a_run_unless_it_changes_no_result():
+    others = {"quickstart", "pretrained_checkpoint", "tasks", "glue_dir", "start", "end", "seeds", "group_name", "device",
+              "do_finetune", "th_run", "majority_for_missing", "task_overrides", "num_workers", "logger"}
+    assert FINETUNE_KEYS.keys() - {field.name for field in fields(Settings)} == others
 
 
 def test_what_the_keys_select_exists():

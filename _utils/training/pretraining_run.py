@@ -30,6 +30,7 @@ from _utils.training.cuda_graph import check_compiler, keep_compiled
 from _utils.training.device import choose_device, choose_precision, faster_setting, micro_batch_size
 from _utils.training.processes import Processes
 
+
 def contents_of(c, keys=("datas", *NETWORKS_AND_VOCABULARY)):
     """{key: hash of the files} for those of the keys that name files: they are what makes a run, wherever they are."""
     found = {"datas": [corpus.key for corpus in corpora_of(c)]} if "datas" in keys else {}

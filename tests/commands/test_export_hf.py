@@ -231,7 +231,8 @@ def exported_card(checkpoint, folder, part, **options):
 
 def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
-    checkpoint["config"] |= {"datas": ["openwebtext", "/home/secret/texts", "~/secret/*.txt", "secret/texts", "a/secret/*.txt"],
+    checkpoint["config"] |= {"datas": ["openwebtext", "/home/secret/texts", "~/secret/*.txt", "secret/texts",
+                                       "a/secret/*.txt"],
                              "vocab": "../secret/vocab.txt", "upload_to": "s3://secret/runs"}
     (tmp_path / "run_5").mkdir()
     row = {"step": checkpoint["step"], "split": "held_out", "disc_auc": .75}

@@ -369,8 +369,8 @@ def test_continued_pretraining_has_the_settings_of_the_checkpoint_below_those_of
 
 
 def test_a_key_of_finetuning_is_part_of_the_settings_of_a_run_unless_it_changes_no_result():
-    others = {"quickstart", "pretrained_checkpoint", "tasks", "glue_dir", "start", "end", "seeds", "group_name", "device",
-              "do_finetune", "th_run", "majority_for_missing", "task_overrides", "num_workers", "logger"}
+    others = {"quickstart", "pretrained_checkpoint", "tasks", "glue_dir", "start", "end", "seeds", "group_name",
+              "do_finetune", "th_run", "majority_for_missing", "task_overrides", "device", "num_workers", "logger"}
     assert FINETUNE_KEYS.keys() - {field.name for field in fields(Settings)} == others
 
 

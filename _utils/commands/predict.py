@@ -15,7 +15,8 @@ def predict(checkpoint, file):
     task = model.task
     content = task.inputs.text_column  # UserError if the task reads other files
     table, columns = read_texts(file, task)
-    is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
+    # An empty line gets an empty line; a row of a table without text is predicted, so that rows correspond.
+    is_blank = table.rows[columns].map(lambda cell: not (is_table(file) or str(cell).strip())).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
         wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else f"{content.accepted}, without tabs"
         raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "
@@ -31,14 +32,19 @@ def predict(checkpoint, file):
         print("" if blank else next(lines))
 
 
+def is_table(file):
+    """Whether a file has a header or columns, instead of one text or pair per line."""
+    return Path(file).suffix.lower() in FORMATS.keys() - {".txt"}
+
+
 def read_texts(file, task):
     """(Table, its columns of texts) of a file with one row per line, or of a table."""
-    if file == "-":
-        return read_tsv("/dev/stdin", task.texts, keep_empty=True), list(task.texts)
-    check_file(file, "Pass a file with one text, or two separated by a tab, per line, a table, or - for standard "
-                     "input.")
-    if Path(file).suffix.lower() not in FORMATS.keys() - {".txt"}:
-        return read_tsv(file, task.texts, keep_empty=True), list(task.texts)
+    if file != "-":
+        check_file(file, "Pass a file with one text, or two separated by a tab, per line, a table, or - for standard "
+                         "input.")
+    if not is_table(file):
+        lines = read_tsv("/dev/stdin" if file == "-" else file, task.texts, keep_empty=True)
+        return task.inputs.in_rows(lines), list(task.texts)
     table, columns = task.inputs.in_rows(read_table(file)), list(task.columns_in_files[:-1])
     check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "
                                   "header, with one row per line, ends with .txt.")

@@ -119,7 +119,7 @@ class MultiLabel(Classification):
     def load(cls, definition, tables):
         """As `CustomTask.load`. The labels of a row are a list, a string with separators, or columns of 1 and 0."""
         texts, columns = choose_columns(tables, definition)
-        found = find_labels(tables, definition, texts, columns, empty_is_label=True)
+        found = find_labels(tables, definition, texts, columns)
         if len(columns) == 1:
             check_separator(tables["train"], columns[0], definition)
         separator = definition["separator"] or SEPARATOR

@@ -162,7 +162,7 @@ class Spans(Tagging):
     def load(cls, definition, tables):
         """As `CustomTask.load`. Character spans become tags."""
         text, label = text_and_tags(tables, definition)
-        tables = find_labels(tables, definition, [text], [label], empty_is_label=True)
+        tables = find_labels(tables, definition, [text], [label])
         for split, table in tables.labelled.items():
             tables.labelled[split], changed = with_tags(table, text, label)
             if changed:

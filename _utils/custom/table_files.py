@@ -162,6 +162,7 @@ def _read_conll(path):
     sentence, lines = (~is_word).cumsum()[is_word], lines[is_word]
     cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))
     cells = cells[~_are_comments(lines, cells, sentence)]
+    cells = cells[~_repeat_words(cells.str.get(0))]
     n_columns = int(max(cells.str.len().mode(), default=0))
     for i in range(n_columns):  # texts; but words may have spaces, as in Vietnamese
         are_several = cells.str.get(i).map(lambda cell: len(split_words(cell)) > 1, na_action="ignore").fillna(False)
@@ -211,6 +212,15 @@ def _are_comments(lines, cells, sentence):
     has_other_columns = n_columns != n_columns[~has_sign].mode().max()
     may_be = has_sign & (has_other_columns | lines.str.match(r"#\s*[\w.:-]+\s*="))
     return may_be.astype(int).groupby(sentence).cummin().astype(bool)
+
+
+def _repeat_words(first):
+    """Whether lines of CoNLL-U are multiword tokens (3-4), which repeat words, or empty nodes (6.1), which are none.
+
+    first: the first cell of each line.
+    """
+    are_numbered = first.str.fullmatch(r"\d+([-.]\d+)?").mean() > .9
+    return first.str.fullmatch(r"\d+[-.]\d+") & are_numbered
 
 
 # {format: path -> Table}

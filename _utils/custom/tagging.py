@@ -33,8 +33,15 @@ class TagInputs(ListInputs):
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
 
     def in_rows(self, table):
-        column = self.task.sentence
-        return by_sentence(table, column, self.task.name) if column in table.rows else table
+        """As `Inputs.in_rows`. UserError for lines that end with tags, which would be taken for words."""
+        if self.task.sentence in table.rows:
+            return by_sentence(table, self.task.sentence, self.task.name)
+        cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
+        last = cells.map(lambda cell: (str(cell).split() or [""])[-1])
+        if last[last != ""].isin(self.task.written_labels).mean() > .9:
+            raise UserError(f"{table.source}: the lines end with tags, such as {last.iloc[0]!r}. If they are columns "
+                            "of words and tags, rename the file to .conll; otherwise pass sentences without tags.")
+        return table
 
     def texts_in(self, rows):
         return [" ".join(words) for words in self.sentences(rows)]
@@ -226,9 +233,6 @@ def load_tags(kind, definition, tables, mismatches):
     unknown = []
     if of_test is not None:
         unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]
-        if of_test.empty:
-            raise UserError(f"The test file of the task {task.name!r} has labels, but its texts have no words. Correct "
-                            "it, or leave 'test' out.")
     if unknown:
         tables.messages.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
                                "which are never predicted")

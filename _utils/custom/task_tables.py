@@ -62,26 +62,27 @@ def choose_columns(tables, definition):
     return texts, labels
 
 
-def find_labels(tables, definition, texts, labels, empty_is_label=False):
+def find_labels(tables, definition, texts, labels):
     """TaskTables of {split: Table}. UserError for lists of numbers.
 
-    texts, labels: columns.   empty_is_label: whether an empty list is a label.
+    texts, labels: columns.
     """
     check_lists(tables["train"], labels)
     labelled, unlabelled = dict(tables), None
     messages = [*keys_without_effect(definition), *(text for table in tables.values() for text in table.warnings)]
     if "test" in tables:
-        is_labelled, warnings = _has_labels(tables["test"], tables["train"], labels, empty_is_label)
+        is_labelled, warnings = _has_labels(tables["test"], tables["train"], labels)
         messages += warnings
         if not is_labelled:
             unlabelled = labelled.pop("test")
     return TaskTables(labelled, unlabelled, texts, labels, messages)
 
 
-def _has_labels(test, train, columns, empty_is_label):
+def _has_labels(test, train, columns):
     """(whether the Table of a test set has labels, [warning]).
 
-    Empty cells are no labels, and neither is -1, as on the hub, unless the training file has it.
+    A file with only empty cells or lists has none. Neither is -1 a label, as on the hub, unless the training file has
+    it.
     """
     if missing := [column for column in columns if column not in test.rows]:
         near = nearest(missing[0], test.rows)
@@ -89,7 +90,7 @@ def _has_labels(test, train, columns, empty_is_label):
         return False, [f"{test.source} has no column {missing[0]!r}, so it is not scored. Rename the column {near!r} "
                        "if it has the labels"] * bool(is_renamed)
     trained, found = _labels_of(train, columns), _labels_of(test, columns)
-    found -= {""} if empty_is_label else {"", "[]"}
+    found -= {"", "[]"}
     unknown, warnings = {"-1", "-1.0"}, []
     if found and found <= unknown:
         are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"

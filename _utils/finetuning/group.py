@@ -207,11 +207,12 @@ def score_test_files(c, tables, load):
     """Add scores on the labelled test files of custom tasks to all finished runs, also to those that this command does
     not train.
 
-    A test file may get labels, or change, after a run: then the scores are computed again, or removed.
+    A test file may get labels, or change, after a run: then the scores are computed again, or removed if the checkpoint
+    is missing. A file without labels leaves them as they are.
     """
     for name, data in tables.items():
         current = table_key(data.splits["test"]) if data.test_task else None
-        for record in Runs().of(c.group_name, name):
+        for record in Runs().of(c.group_name, name) if current else ():
             path, evaluations = record.path, {}
             key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
             if record.test_table in (current, key) or record.settings.own_task != data.task.as_data():
@@ -232,8 +233,10 @@ def write_test_files(c, tables, load, predict_test):
     Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None.
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
+    sources = {task["name"]: f", {task['test']}" for task in c.tasks if isinstance(task, dict)}
     for name, runs in chosen_runs(c, Runs()).items():
         data, task = tables[name], tables[name].task.of_runs(runs)
+        report_unused(c, runs)
         models = [load(record.path, c.device, c.precision) for record in runs]
         dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):
@@ -242,7 +245,7 @@ def write_test_files(c, tables, load, predict_test):
                 continue
             predictions = predict_test(task, models, dl_idx, data=data)
             task.prediction_files.write(folder / file, data.splits[split], predictions)
-            made_by[file] = dev_scores
+            made_by[file] = dev_scores + sources.get(name, "")
     if skipped:
         print(f"Without predictions: {', '.join(skipped)}")
     if not made_by:
@@ -253,6 +256,14 @@ def write_test_files(c, tables, load, predict_test):
     made_by = {file: text for file, text in (earlier | made_by).items() if (folder / file).exists()}
     write_text_atomically(record, json.dumps(made_by, indent=1) + "\n")
     return make_submission(c, folder) if SUBMISSION.keys() & made_by.keys() else None
+
+
+def report_unused(c, runs):
+    """Print the keys that the user set to other values than those with which finished runs were trained."""
+    for record in runs if not c.do_finetune else ():
+        differing = {key: value for key, value in asdict(record.settings).items() if c.get(key, value) != value}
+        if unused := [f"{key}={c[key]!r} (trained with {differing[key]!r})" for key in differing if key in c.chosen]:
+            print(f"Notice: no effect on run {record.run} of {record.task}: {', '.join(unused)}")
 
 
 def make_submission(c, folder):

@@ -63,15 +63,21 @@ def make_zip(folder, rows, majority_for_missing=False):
     """Zip the files of a submission to <folder>.zip and return its path.
 
     majority_for_missing: fill in missing files, only in the zip, with the majority label in all rows.
-    Raises UserError as `check_submission` does, and leaves no zip, if the files are not a valid submission.
+    Raises UserError as `check_submission` does if the files are not a valid submission. An earlier zip, which would
+    look like theirs, is then removed.
     """
     target, content = Path(f"{folder}.zip"), read_submission(folder)
-    target.unlink(missing_ok=True)  # an outdated zip would look like the new one
     missing = sorted(SUBMISSION.keys() - content.keys())
     if majority_for_missing and missing:
         content |= {name: majority_baseline(name, rows[name]) for name in missing}
         print(f"With the majority label in every row: {', '.join(missing)}")
-    check_submission(folder, content, rows)
+    try:
+        check_submission(folder, content, rows)
+    except UserError as error:
+        if not target.exists():
+            raise
+        target.unlink()
+        raise UserError(f"{error} {target}, of earlier files, was removed.") from None
 
     def write(file):
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -80,10 +80,11 @@ def tag(model, tokenizer, words):
 
     A long sentence is divided between words.
     """
-    room, windows, tags = tokenizer.model_max_length - 2, [[]], []  # [CLS] and [SEP]
-    for ids in tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]:
-        ids = ids[:room] or [tokenizer.unk_token_id]  # of a control character
-        if len(ids) + sum(map(len, windows[-1])) > room:
+    room, windows, tags = tokenizer.model_max_length - 2, [], []  # [CLS] and [SEP]
+    for word in words:
+        ids = tokenizer(f" {word}", add_special_tokens=False)["input_ids"][:room]
+        ids = ids or [tokenizer.unk_token_id]  # of a control character
+        if not windows or len(ids) + sum(map(len, windows[-1])) > room:
             windows.append([])
         windows[-1].append(ids)
     for window in windows:
@@ -127,6 +128,8 @@ def answer(model, tokenizer, question, context):
     inputs, step = parts_of(tokenizer, question, context, config)
     logits = model(**{name: inputs[name] for name in tokenizer.model_input_names})
     texts = [inputs.sequence_ids(i) for i in range(len(inputs["input_ids"]))]
+    if 1 not in texts[0]:  # the context has no tokens
+        return ""
     first, sizes = texts[0].index(1), [text.count(1) for text in texts]  # of the context's tokens in each part
     candidates = []
     for i, size in enumerate(sizes):
@@ -147,7 +150,7 @@ def parts_of(tokenizer, question, context, config):
     room = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add(pair=True)
     tokens = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     tokens = tokens[:config.max_query_length if config.max_query_length < room else room // 2]
-    question = question[:tokens[-1][1]]
+    question = question[:tokens[-1][1]] if tokens else ""
     room -= len(tokens)
     step = min(config.doc_stride, room)
     inputs = tokenizer(question, context, truncation="only_second", stride=room - step, return_offsets_mapping=True,

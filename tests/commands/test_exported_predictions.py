@@ -171,7 +171,7 @@ def test_character_spans(finetuned, rng):
     trained, *model = finetuned(rows, epochs=8, kind="spans")
     spans = trained.predict(texts).labels
     assert any(spans)
-    assert [exported.spans(*model, text) for text in texts] == spans
+    assert [exported.spans(*model, text) for text in [*texts, "", " \n"]] == [*spans, [], []]
 
 
 def test_choices(finetuned, rng):
@@ -201,4 +201,6 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
     _, *model = finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
     assert {row["id"]: exported.answer(*model, row["question"], row["context"]) for row in rows} == expected
+    assert exported.answer(*model, "Which?", "\u200b") == exported.answer(*model, "Which?", " ") == ""
+    assert exported.answer(*model, "", rows[1]["context"]) in rows[1]["context"]
     assert len({*expected.values()}) > 5 if na_threshold > 0 else not any(expected.values())

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from custom_tasks import predictions, write, write_csv, write_rows
+from custom_tasks import predictions, write_csv, write_rows
 from sklearn.metrics import f1_score
 from tiny_finetuning import run_own
 
@@ -47,6 +47,17 @@ def test_predict_reads_the_columns_of_tables_by_name(start):
                            (pd.DataFrame({"review": ["a", None]}), "row 1: .*'review' contains")):
         with pytest.raises(UserError, match=message):
             model.predict(texts)
+
+
+def test_each_row_of_a_table_has_a_line_of_predictions(start, capsys):
+    """Also one without text, whose prediction is that of Python."""
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(TEXTS)])
+    start(OWN)
+    write_csv("new.csv", ("id", "text"), [(1, "some words"), (2, ""), (3, "the text")])
+    capsys.readouterr()
+    predict("g_mine_0.pth", "new.csv")
+    _, *lines = [line.split("\t")[0] for line in capsys.readouterr().out.split("\n")]
+    assert lines == [*finetune.load("g_mine_0.pth").predict(["some words", "", "the text"]).labels, ""]
 
 
 def test_a_table_with_a_word_in_each_row_has_the_predictions_of_its_sentences(start, capsys):
@@ -114,13 +125,6 @@ def test_a_labelled_test_file_may_have_rows_without_a_text(start, kind):
     [row] = Runs()
     metric = next(iter(row.scores["test"]))
     assert row.scores["test"].keys() == row.scores["validation"].keys() and metric in row.baselines["test"]
-
-
-def test_a_labelled_test_file_without_any_word_is_rejected(start):
-    write("train.jsonl", '{"text": "Anna left", "label": [[0, 4, "PER"]]}\n' * 40)
-    write("test.jsonl", '{"text": " ", "label": []}\n')
-    with pytest.raises(UserError, match="'mine'"):
-        start(OWN | {"kind": "spans", "train": "train.jsonl", "test": "test.jsonl"})
 
 
 # The threshold of several labels

@@ -144,6 +144,12 @@ def test_comments_before_a_sentence_are_no_words(comments):
     assert set(map(tuple, loaded("a.conll").splits["train"]["text"][:])) == {("#", "Anna", "#")}
 
 
+def test_lines_of_conllu_that_repeat_words_or_add_none_are_left_out():
+    write("a.conll", "1-2 im _ _\n1 in in ADP\n2 dem der DET\n2.1 _ _ _\n3 Haus Haus NOUN\n\n" * 20)
+    data = loaded("a.conll", text=1, label=3)
+    assert data.splits["train"]["text"][0] == ["in", "dem", "Haus"] and data.task.labels == ("ADP", "DET", "NOUN")
+
+
 @pytest.mark.parametrize("tags", ["NN VB -", "B_PER I_PER O", "0 1 2", "N_B V_E O_X", "# CD"])
 def test_other_tags_than_those_of_entities_are_plain_labels(tags):
     tagged(tags)

@@ -258,6 +258,8 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     found = exported_pipeline("token-classification", aggregation_strategy="first")(" ".join(words))
     assert [entity["entity_group"] for entity in found if entity["entity_group"] != "O"] == [
         tag[2:] for tag in tags if tag.startswith("B-")]
+    with pytest.raises(UserError, match="test.txt.*conll"):
+        predict(CHECKPOINT, "test.txt")
     Path("x.txt").write_text(" ".join(words))
     Path("test.txt").rename("x.conll")
     for name in ("x.txt", "x.conll"):
@@ -326,7 +328,7 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
         return start(OWN | {"test": "new.csv"}).scores
     _, all_a, all_b, unlabelled = map(start_with, ("", "a" * 20, "b" * 20, ""))
     assert all_a.loc["mine (test)", "mean"] + all_b.loc["mine (test)", "mean"] == pytest.approx(100)
-    assert len(Runs()) == 1 and list(unlabelled.index) == ["mine"]
+    assert len(Runs()) == 1 and unlabelled.loc["mine (test)", "mean"] == all_b.loc["mine (test)", "mean"]
     start_with(list(predictions()))
     assert Runs()[0].scores["test"]["accuracy"] == 1.
 

@@ -88,9 +88,9 @@ from _utils.training.pretraining_run import pretraining_run
 # which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10% of the examples are meant
 # to have one segment, and 5% to be shorter, with a random length. A line that fills an example gives one segment of
 # full length. The part of a line that exceeds the maximum length is dropped in the corpora with names, such as
-# `wikipedia`, as in Google's code. In other text it begins the next example (`long_lines`). Unlike in BERT, B always
-# follows A in the text: there is no next sentence prediction. `ELECTRADataProcessor` does this, in several processes.
-# `load_data` keeps the examples in files and returns the batches.
+# `wikipedia`, as in Google's code. In other text it begins the next example (`long_lines`). Unlike in BERT, A
+# and B always come from one place of the text: there is no next sentence prediction. `ELECTRADataProcessor` does this,
+# in several processes. `load_data` keeps the examples in files and returns the batches.
 
 # %% [markdown]
 # ## 3. Masking

@@ -1,5 +1,4 @@
 """The keys of pretraining, each with its type, default and help, and the types that other keys share."""
-import codecs
 import math
 import re
 from collections.abc import Callable
@@ -70,8 +69,8 @@ def _is_amount(text):
 
 def _is_encoding(name):
     try:
-        return bool(codecs.lookup(name))
-    except LookupError:
+        return isinstance("".encode(name), bytes)
+    except LookupError:  # unknown, or not of text, such as rot13
         return False
 
 
@@ -122,7 +121,7 @@ _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tok
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
 _Stream = Literal[True, None] | count() | Annotated[str, Predicate(_is_amount), Field(
     description="a text such as '5e9 characters'")]
-_Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as latin-1")]
+_Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as cp1252")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)
 _Milestones = list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")

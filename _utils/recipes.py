@@ -216,7 +216,7 @@ def recipe_of(c):
     if c.generator_hidden_size:
         generator = with_width(generator, encoder.hidden * c.generator_hidden_size)
     if c.generator_layers:
-        generator = replace(generator, layers=round(encoder.layers * c.generator_layers))
+        generator = replace(generator, layers=max(1, round(encoder.layers * c.generator_layers)))
     if c.tying == "none":
         generator = replace(generator, embedding=generator.hidden)
     return replace(recipe, generator=encoder if c.tying == "all" else generator)

@@ -118,7 +118,8 @@ INVALID_PRETRAINING = {
     "revisions=main": "commit", "stream=1e5 letters": "characters",
     **dict.fromkeys(("stream=_ characters", "stream=1e400 characters", "stream=nan characters"), "'5e9 characters'"),
     "vocab=100": "200", "milestones=50,0": "above 0",
-    "steps=1.5": "an integer", "encoding=uft-8": "latin-1", "lr=fast": "a number above 0", "max_length=1024": "512",
+    "steps=1.5": "an integer", "encoding=uft-8": "cp1252", "encoding=rot13": "cp1252", "lr=fast": "a number above 0",
+    "max_length=1024": "512",
     "mask_prob=15": "between 0 and 1"}
 INVALID_FINETUNING = {
     "lr=1e-4": "task_overrides", "learning_rate=1e-4": "'lr'", "batch_size=16": "'bs'", "task=rte": "'tasks'",

@@ -96,10 +96,12 @@ class Objective:
         """
         if is_pair(c.initial_weights):
             return self.load_pair(c)
+        of_vocabulary = 30_522, 0  # of one that is not trained yet
         if isinstance(c.vocab, str):
-            load_tokenizer(c.vocab)
+            hf_tokenizer = load_tokenizer(c.vocab)
+            of_vocabulary = len(hf_tokenizer), hf_tokenizer.pad_token_id
         with torch.device("meta"):
-            networks = self.fresh(c, vocab_size=30_522)
+            networks = self.fresh(c, *of_vocabulary)
         if len(networks) > 1:
             shared_modules(*networks, c.tying)
         for network in networks:

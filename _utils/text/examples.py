@@ -13,7 +13,6 @@ from _utils.names import HUB_CORPORA, without_parts
 from _utils.text.normalization import warn_of_losses
 from _utils.text.prepared_files import prepared
 from _utils.text.processors import MAX_FILES, SHORT, ELECTRADataProcessor
-from _utils.text.readers import ROWS_PER_BLOCK
 from _utils.text.special_tokens import MANY_UNKNOWN, content_of, text_tokenizer, unknown_words
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
@@ -55,7 +54,7 @@ def split_held_out(examples):
 
 _FILES_OF_PART = 16  # at most, of the examples of a part of a stream
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
-_CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
+_CHECKED, _CHECKED_OF_ROW = 100_000, 1000  # tokens at each place of a corpus, and characters of each row
 
 
 def long_lines_of(name, long_lines=None):
@@ -76,7 +75,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     `long_lines_of`.
     num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that
     matter.
-    Raises UserError if the first block of documents shows that the text cannot be used.
+    Raises UserError if some of the documents show that the text cannot be used.
     """
     name = without_parts(corpus.name)
     options = {
@@ -100,7 +99,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         for first_row, documents in parts:
             processor = ELECTRADataProcessor(documents, hf_tokenizer, **options, first_row=first_row)
             if not first_row:
-                check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
+                check_sample(corpus.name, processor, hf_tokenizer, warn_of_marks)
             max_files = _FILES_OF_PART if corpus.is_streamed else MAX_FILES
             with acquired(lock, wait):
                 # Workers of a killed process may have lived until a moment ago.
@@ -118,26 +117,21 @@ def _built_examples(path):
     return datasets.concatenate_datasets([prepared(file) for file in files])
 
 
-def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
-    """Check the beginning of a corpus before all of it is processed.
+def check_sample(name, processor, hf_tokenizer, warn_of_marks=False):
+    """Check some documents of a corpus, from its beginning to its end, before all of it is processed.
 
     Warns if cleaning or examples drop much of the text, if many tokens are not in the vocabulary, and, with
     warn_of_marks, if the tokenizer drops accents or case that matter.
     Raises UserError if there is no text, if nearly all of it would be dropped because of long lines, or if it does not
     fit the vocabulary.
     """
-    texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
-    lines, n_tokens = [], 0
-    for ids in processor.tokenize(processor.rows(0)):
-        lines.append(ids)
-        n_tokens += len(ids or ())
-        if n_tokens > _CHECKED:
-            break
+    texts = [text[:_CHECKED_OF_ROW] for rows in processor.sample() for text, _ in rows]
+    lines = [ids for rows in processor.sample() for ids in _beginning(processor.tokenize(rows))]
+    n_tokens = sum(len(ids or ()) for ids in lines)
     if not n_tokens:
-        n = min(ROWS_PER_BLOCK, len(processor.hf_dset))
-        raise UserError(f"{name}: no text is left in its first {n} documents. Check the files and their encoding, or "
+        raise UserError(f"{name}: no text is left of {len(texts)} documents. Check the files and their encoding, or "
                         f"set clean=False, which keeps lines under {SHORT} characters.")
-    if (share := processor.short_share(text for text, _ in processor.rows(0))) > .3:
+    if (share := processor.short_share(text for rows in processor.sample() for text, _ in rows)) > .3:
         _warn(f"{name}: cleaning drops the lines under {SHORT} characters, {share:.0%} of the text. Set clean=False to "
               "keep them.")
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
@@ -156,6 +150,16 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
               f"and the rest of the line that fills it is dropped. The longest line has {len(longest):,} tokens "
               f"and begins with {processor.tokenizer.decode(longest[:8])!r:.80}. To keep more, set long_lines=keep, "
               "or put a line break after each sentence.", is_fatal=kept < .1)
+
+
+def _beginning(lines):
+    """Yield tokenized lines until they have as many tokens as are checked at each place of a corpus."""
+    n_tokens = 0
+    for ids in lines:
+        yield ids
+        n_tokens += len(ids or ())
+        if n_tokens > _CHECKED:
+            break
 
 
 def _warn(message, is_fatal=False):

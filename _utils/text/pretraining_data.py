@@ -13,7 +13,7 @@ from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import prepare_examples, split_held_out
 from _utils.text.hub_texts import commit_of
 from _utils.text.new_tokens import extend_tokenizer
-from _utils.text.sources import load_documents, real_files
+from _utils.text.sources import identity_of, load_documents, real_files
 from _utils.text.vocabulary import load_tokenizer
 
 
@@ -73,15 +73,16 @@ def corpora_of(c):
 def warn_of_shared_files(datas):
     """Print a warning if the held-out text of one entry of `datas` may be in the training part of another.
 
-    Entries with the same files hold out the same examples.
+    Entries with the same files, or copies of them, hold out the same examples.
     """
-    files = {source: real_files(source) for source in datas}
+    sources = datas if len(datas) > 1 else []
+    files = {source: {identity_of(path): path for path in real_files(source)} for source in sources}
     for source, other in itertools.combinations(files, 2):
-        shared = files[source] & files[other]
-        if shared and files[source] != files[other]:
+        shared = files[source].keys() & files[other].keys()
+        if shared and files[source].keys() != files[other].keys():
             print(f"Warning: {source!r} and {other!r} in datas share {counted(len(shared), 'file')}, such as "
-                  f"{min(shared)!r}. What one of them holds out may be trained on as part of the other, which makes "
-                  "held-out metrics too good. Name each file once.")
+                  f"{min(map(files[source].get, shared))!r}. What one of them holds out may be trained on as part of "
+                  "the other, which makes held-out metrics too good. Name each file once.")
 
 
 def with_commits(c):

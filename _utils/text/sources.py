@@ -137,7 +137,7 @@ def _check_encoding(files, encoding):
     """Raise UserError for text files in another encoding."""
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
-                        "their encoding (for example encoding=latin-1), which all files share. "
+                        "their encoding (for example encoding=cp1252, of Windows), which all files share. "
                         f"{'; '.join(invalid):.2000}")
 
 
@@ -168,6 +168,14 @@ def _rows(documents):
             for text in cut_text(document) if continues or len(document) >= LONG else [document]:
                 yield {"text": text, "continues": continues}
                 continues = True
+
+
+def identity_of(path):
+    """The size and a hash of the first bytes of a file, which its copies share; the path of anything else."""
+    if not os.path.isfile(path):
+        return path
+    with reading(path), open(path, "rb") as file:
+        return os.path.getsize(path), hash(file.read(1 << 12))
 
 
 def real_files(source):

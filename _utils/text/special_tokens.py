@@ -16,6 +16,7 @@ SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 # The names by which the token of a role is recognized: BERT's, and those of RoBERTa's and other tokenizers.
 ROLES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "cls_token": ("[CLS]", "<s>", "<cls>"),
          "sep_token": ("[SEP]", "</s>", "<sep>"), "mask_token": ("[MASK]", "<mask>")}
+_NEVER = -1e6       # log-probability of a piece of a Unigram model that must not be found in texts
 MANY_UNKNOWN = .05  # share of the tokens of a text above which a warning is printed
 
 
@@ -164,6 +165,9 @@ def text_tokenizer(hf_tokenizer):
     roles = hf_tokenizer.special_tokens_map.values()
     for token in content["added_tokens"]:
         token["special"] = token["content"] in roles
+    if content["model"]["type"] == "Unigram":  # which would find their names among its pieces
+        content["model"]["vocab"] = [[piece, _NEVER if piece in roles else score]
+                                     for piece, score in content["model"]["vocab"]]
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))
     tokenizer.encode_special_tokens = True  # as text; pickling loses this setting
     return tokenizer

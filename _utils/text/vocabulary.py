@@ -93,7 +93,7 @@ def _bert_normalizer(normalizer):
 
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
-_TRAINING_VERSION = 1  # increase when the same text would give other tokens
+_TRAINING_VERSION = 2  # increase when the same text would give other tokens
 # As BERT's uncased tokenizer strips accents: decomposed, without nonspacing marks (F1).
 _ACCENTS_REMOVER = normalizers.BertNormalizer(
     clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
@@ -118,8 +118,8 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     elif vocab.endswith(".json"):
         tokenizer = _from_tokenizer_file(vocab)
     else:
-        part = os.path.join(vocab, "discriminator")
-        tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, _ADVICE)
+        parts = [os.path.join(vocab, part) for part in ("discriminator", "generator")]
+        tokenizer = pretrained_tokenizer(next(filter(os.path.isdir, parts), vocab), _ADVICE)
     is_bpe = isinstance(tokenizer.backend_tokenizer.model, models.BPE)
     not_needed = {"unk_token": None} if is_bpe else {}  # a vocabulary of bytes knows all words
     advice = "add the tokens, or name their roles in a tokenizer_config.json beside it"
@@ -311,8 +311,9 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
     min_count = max(2, sum(counts.values()) // 1_000_000)
     most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size // 4]
     alphabet = sorted(char for char, count in most_common if count >= min_count and not char.isspace())
-    # Punctuation and ideographs are always tokens by themselves and need no continuation.
-    continuations = ["##" + char for char in alphabet if not "\u2e80" <= char <= "\ud7ff"
+    # Punctuation and ideographs, around which the normalizer puts spaces, are tokens by themselves.
+    is_alone = lambda char: " " in tokenizer.normalizer.normalize_str(f"a{char}a")
+    continuations = ["##" + char for char in alphabet if not is_alone(char)
                      and (char.isalnum() or keeps_marks and unicodedata.category(char).startswith("M"))]
     tokenizer.train_from_iterator(
         texts(),

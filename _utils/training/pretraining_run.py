@@ -209,11 +209,11 @@ def milestone_steps(steps, percents, stop_at):
     """Return {step: percents} at which pretraining is evaluated and saved.
 
     The steps are shares of all steps, and the last one. In a short run, several percents may fall on one step.
-    If `stop_at` is not one of these steps, it is added with itself instead of percents.
+    The step `stop_at`, if it is not the last one, has itself beside its percents, if any.
     """
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
     at_steps = {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
-    return {stop_at: [stop_at], **at_steps}
+    return at_steps | ({stop_at: [*at_steps.get(stop_at, []), stop_at]} if stop_at < steps else {})
 
 
 def fit_to_hardware(c, networks, hf_tokenizer, processes):

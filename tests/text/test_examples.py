@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from corpora import corpus_of, make_corpus, sentence
 
+from _utils.errors import UserError
 from _utils.text import processors, readers, sources
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
@@ -59,6 +60,13 @@ def test_cleaning_that_drops_much_of_the_text_is_reported(tmp_path, small_tokeni
     for clean, expected in ((True, is_reported), (False, False)):
         prepare_examples(corpus_of(texts), small_tokenizer, 64, 7, tmp_path, clean)
         assert ("clean=False" in capsys.readouterr().out) == expected
+
+
+def test_the_end_of_a_corpus_is_checked_too(tmp_path, small_tokenizer):
+    """Files are read in the order of their names, so another language may begin after the first block."""
+    texts = [sentence(random.Random(0))] * 1100 + ["文字が続く文章です。" * 5] * 1500
+    with pytest.raises(UserError, match="vocabulary"):
+        prepare_examples(corpus_of(texts), small_tokenizer, 32, 0, tmp_path)
 
 
 @pytest.mark.parametrize("name, long_lines, is_kept", [

@@ -18,7 +18,7 @@ from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import tokenizer_record
 from _utils.tasks.rows import EncodedRows, Window, text_messages
-from _utils.text import load_documents, load_tokenizer, never_masked, templates_of, tokenizer_of
+from _utils.text import load_documents, load_tokenizer, never_masked, templates_of, text_tokenizer, tokenizer_of
 from _utils.text.examples import prepare_examples
 from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
@@ -70,6 +70,19 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
     assert pair.ids == exported_pair["input_ids"] and pair.type_ids == exported_pair["token_type_ids"]
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
+
+
+def test_names_of_special_tokens_in_a_text_are_plain_text(kind, tmp_path):
+    """Also if they are pieces of a Unigram model, as those of XLM-RoBERTa are (F1)."""
+    tokenizer = train(kind)
+    content = json.loads(tokenizer.to_str())
+    if content["model"]["type"] == "Unigram":
+        content["model"]["vocab"] = [[piece, 0. if piece in ROBERTA else score]
+                                     for piece, score in content["model"]["vocab"]] + [[sign, -20.] for sign in "<>/mk"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    ids = text_tokenizer(loaded).encode("a <mask> [MASK] or <pad> [PAD] </s>", add_special_tokens=False).ids
+    assert not {*ids} & {*loaded.all_special_ids} - {loaded.unk_token_id}
 
 
 def test_tags_and_questions_use_added_tokens(folder, tmp_path):

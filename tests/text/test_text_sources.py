@@ -178,10 +178,11 @@ def test_other_encodings(tmp_path, texts_of, name, encoding):
 
 def test_files_that_two_entries_share_are_reported(tmp_path, capsys):
     """One entry's held-out text would be another's training text."""
-    for name in ("a.txt", "b.txt"):
-        write(tmp_path / "texts" / name, TXT)
+    for name, text in ("texts/a.txt", TXT), ("texts/b.txt", "another text"), ("copies/c.txt", TXT):
+        write(tmp_path / name, text)
     folder, file, same = (str(tmp_path / name) for name in ("texts", "texts/a.txt", "texts/*.txt"))
-    warn_of_shared_files([folder, file])
-    assert f"'{os.path.realpath(file)}'" in capsys.readouterr().out
+    for other in (file, str(tmp_path / "copies")):
+        warn_of_shared_files([folder, other])
+        assert f"'{os.path.realpath(file)}'" in capsys.readouterr().out
     warn_of_shared_files([folder, same])  # equal files are divided equally
     assert not capsys.readouterr().out

@@ -1,6 +1,9 @@
 """Tokenizers from a vocab.txt, and vocabularies trained on the text."""
 import json
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from corpora import corpus_of
@@ -57,6 +60,17 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     assert len(tokenizer) == size and tokens_by_id(tokenizer)[:5] == list(SPECIAL_TOKENS)
     assert sorted(tokenizer.all_special_ids) == [*range(5)]
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
+
+
+@pytest.mark.parametrize("alphabet", ["あいうえおかきくけこさしすせそ", "가나다라마바사아자차", "abcdefghij"])
+def test_a_trained_vocabulary_is_the_same_in_every_process(tmp_path, alphabet):
+    code = ("import random, sys; from _utils.text.vocabulary import train_vocabulary; rng = random.Random(0); "
+            "texts = [' '.join(''.join(rng.choices(sys.argv[1], k=rng.randint(1, 6))) for _ in range(3000))]; "
+            "print(train_vocabulary(300, lambda: texts, strip_accents=False))")
+    once, again = (subprocess.run([sys.executable, "-c", code, alphabet], capture_output=True, text=True, check=True,
+                                  encoding="utf-8", env=os.environ | {"PYTHONIOENCODING": "utf-8"}).stdout
+                   for _ in range(2))
+    assert once == again and len(once) > 300
 
 
 def test_words_of_up_to_200_characters_are_divided_by_every_program(tmp_path):

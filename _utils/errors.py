@@ -139,7 +139,7 @@ def _show_in_notebook(shell, kind, error, its_traceback, tb_offset=None):
 
 def is_first_process():
     """Whether this is the only process on this machine, or the first that a launcher started."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    return n_processes() == 1 or os.environ["LOCAL_RANK"] == "0"
 
 
 def n_processes():

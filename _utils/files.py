@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import xxhash
@@ -116,12 +117,13 @@ def file_chunks(path):
 
 
 def read_text(path, advice):
-    """The text of a UTF-8 file, with or without a byte order mark.
+    """The text of a UTF-8 file, or for "-" of the standard input, with or without a byte order mark.
 
     Raises UserError, with the line and `advice`, for another encoding.
     """
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[:error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line} is not UTF-8 text. {advice}") from None

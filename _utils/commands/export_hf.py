@@ -7,6 +7,8 @@ from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from _utils.commands.model_card import (
     facts_of_finetuning,
     facts_of_pretraining,
@@ -66,11 +68,13 @@ def new_folder(path):
     unfinished = unfinished_name(path)
     unfinished.mkdir(parents=True)
     try:
-        yield unfinished
-        for file in filter(Path.is_file, unfinished.rglob("*")):
-            with open(file, "rb") as written:
-                os.fsync(written.fileno())  # before the renaming, so that a power failure leaves no half-written file
-        unfinished.replace(path)
+        with as_user_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space, or pass another folder.",
+                           (OSError, SafetensorError)):
+            yield unfinished
+            for file in filter(Path.is_file, unfinished.rglob("*")):
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())  # before the renaming: a power failure leaves no half-written file
+            unfinished.replace(path)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -43,7 +43,7 @@ def read_texts(file, task):
         check_file(file, "Pass a file with one text, or two separated by a tab, per line, a table, or - for standard "
                          "input.")
     if not is_table(file):
-        lines = read_tsv("/dev/stdin" if file == "-" else file, task.texts, keep_empty=True)
+        lines = read_tsv(file, task.texts, keep_empty=True)
         return task.inputs.in_rows(lines), list(task.texts)
     table, columns = task.inputs.in_rows(read_table(file)), list(task.columns_in_files[:-1])
     check_columns(table, columns, "A table needs the columns of the texts that the training file has. A file without a "

@@ -57,7 +57,7 @@ def read_texts(file, text="text", group=None):
         if group:
             raise UserError(f"--group {group} needs a table with this column, but {file} has a text on each line. Pass "
                             "a .csv, .tsv, .jsonl or .parquet file.")
-        text = read_text("/dev/stdin" if file == "-" else file, "Convert it to UTF-8.").removesuffix("\n")
+        text = read_text(file, "Convert it to UTF-8.").removesuffix("\n")
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         rows = pd.DataFrame({"text": lines}, [f"line {number}" for number in range(1, len(lines) + 1)])
     is_empty = ~rows["text"].map(lambda cell: isinstance(cell, str) and bool(cell.strip()))

@@ -200,7 +200,7 @@ def read_records(path):
     A truncated line is skipped: a killed process leaves one, and its run is not finished. So is a run of an unknown
     task, with a warning.
     """
-    latest, lines = {}, path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+    latest, lines = {}, path.read_text(encoding="utf-8-sig").split("\n") if path.exists() else []
     for number, line in enumerate(lines, 1):
         content = None
         with suppress(ValueError):

@@ -120,9 +120,10 @@ class RunFolder:
     def report(self):
         """Print where the results are and what to do with the newest checkpoint; nothing on a machine without it."""
         if milestones := self.milestones():
-            newest = max(milestones, key=os.path.getmtime).name
+            last = self.milestone(100.)  # else the newest, if the files were not copied
+            path = last if last in milestones else max(milestones, key=os.path.getmtime)
             print(f"Metrics and plots: {self.folder}/. To finetune this model: python finetune.py "
-                  f"pretrained_checkpoint={newest}")
+                  f"pretrained_checkpoint={path.name}")
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""

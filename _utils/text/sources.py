@@ -105,15 +105,18 @@ def _file_corpus(name, path, cache_dir, encoding, documents):
     """
     files, options = find_files(path), (_READING_VERSION, encoding, documents)
     with reading(path):  # a file that vanished
-        stats = map(os.stat, files)
-        # The time of change (ctime) cannot be set, unlike the time of modification.
-        states = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
+        states = _states(files)
         record = cache_dir / f"source_{content_key((options, files, states, 'without copies'))}.txt"
         key, *notices = recorded(record, partial(_key_and_notices, files, options)).split("\n")
     for notice in notices:
         print_once(notice)
     prepared_file = cache_dir / f"documents_{key}.arrow"
-    return Corpus(name, key, partial(prepared, prepared_file, partial(_write_documents, name, files, options)))
+    return Corpus(name, key, partial(prepared, prepared_file, partial(_write_documents, name, files, options, states)))
+
+
+def _states(files):
+    """Sizes and times of files. The time of change (ctime) cannot be set, unlike the time of modification."""
+    return [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in map(os.stat, files)]
 
 
 def _key_and_notices(files, options):
@@ -141,10 +144,11 @@ def _check_encoding(files, encoding):
                         f"{'; '.join(invalid):.2000}")
 
 
-def _write_documents(name, files, options, file):
+def _write_documents(name, files, options, states, file):
     """Write the documents of files as Arrow rows, or raise UserError if there is no text.
 
-    name: of the corpus.   options: for reading.
+    name: of the corpus.   options: for reading.   states: of the files for which `file` is named; UserError if they
+    changed since.
     """
     _, *how = options
     originals, _ = without_copies(files)
@@ -158,6 +162,9 @@ def _write_documents(name, files, options, file):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
         if not writer.stats.num_record_batches:
             raise UserError(f"Invalid value for datas: {name!r}. Its files contain no text.")
+    if _states(files) != states:
+        raise UserError(f"{name}: its files changed while they were read. Rerun the same command when they are "
+                        "complete.")
 
 
 def _rows(documents):

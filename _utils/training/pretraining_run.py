@@ -59,10 +59,11 @@ def pretraining_run(c, pretrain, processes=None):
     Raises UserError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     given, processes = processes, processes or Processes(c.device)
+    definitions = definitions_of(pretrain)  # before a file may be edited during an earlier stage
     if first_stage := objective_of(c).first_stage:
         c = first_stage(c, processes, pretrain)
     with ExitStack() as stack:
-        yield PretrainingRun(c, processes, stack, definitions_of(pretrain))
+        yield PretrainingRun(c, processes, stack, definitions)
     processes.wait()  # until the main process has saved everything, which may be another run's start
     if given is None:
         processes.close()

@@ -164,7 +164,7 @@ PRETRAIN_KEYS = {
         "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
-        "vocab.txt does if it has capital letters.")),
+        "vocab.txt does if it has a single capital letter, or more than 1% of its tokens have one.")),
     "strip_accents": Key(Literal[True, False, None], None, (
         "Whether the vocabulary removes accents and other marks, also those that belong to Japanese or Hindi "
         "letters. None: a trained one does unless it is cased, as BERT's; a vocab.txt does if it has none.")),
@@ -175,7 +175,8 @@ PRETRAIN_KEYS = {
         "electra_pytorch cleans (D5).")),
     "long_lines": Key(Literal["truncate", "keep", None], None, (
         "The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); "
-        "with 'keep' it begins the next example. None: keep it of paths, truncate the corpora with names.")),
+        "with 'keep' it begins the next example. None: truncate in openwebtext, wikipedia and bookcorpus, "
+        "keep elsewhere.")),
     "encoding": Key(_Encoding, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
     "revisions": Key(_Revisions, {}, (
         "Versions of hub corpora, by name or id: {'openwebtext': 'COMMIT, branch or tag'}. The others use the commit "

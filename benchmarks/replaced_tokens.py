@@ -27,7 +27,7 @@ from _utils.training import choose_device
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
 # their values if no run is known. Those in the first cell of pretrain.py may be of another run.
 TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "stream": None, "clean": None,
-             "long_lines": "truncate", "max_length": 128, "data_seed": 11081}
+             "long_lines": None, "max_length": 128, "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
 
 

@@ -56,7 +56,7 @@ def kind_of(table, definition):
         return "tagging"
     texts, columns = choose_columns({"train": table}, definition)
     if len(columns) > 1:
-        return "classification"  # which refuses several columns
+        return "multilabel"
     labels = labels_in(table, columns[0])
     strings, ask = labels.map(as_label), partial(refuse, table.source, labels)
     numbers, has_comma = numbers_in(strings), strings.map(_NUMBER_WITH_COMMA.fullmatch).notna()

@@ -90,8 +90,7 @@ FINETUNE_KEYS = {
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
         "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
     "size": Key(Size | None, None, (
-        "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
-        "shape.")),
+        "Recipe that sets learning rate and layer decay. None: that of the checkpoint, or of its shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (
         "Tasks of GLUE (MNLI's model also predicts AX), those of question answering in Google's code that are read "
         "from glue_dir (None: datasets/), such as squad, or dictionaries of custom tasks, such as "
@@ -152,7 +151,7 @@ FINETUNE_KEYS = {
         "dev score, which is then optimistic; it is measured after each epoch.")),
     "max_length": Key(Length | None, None, (
         "Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of "
-        "questions are divided. None: as many as in pretraining (for rotary positions at least the recipe's); for "
+        "questions are divided. None: as many as in pretraining (for rotary positions at least 128); for "
         "models of other origin at most 512.")),
     "window_stride": Key(Count | None, None, (
         "Divide sentences and pairs that are too long into windows that begin every N tokens, instead of "

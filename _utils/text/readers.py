@@ -117,12 +117,13 @@ def _walk(folder):
 def format_of(path):
     """Return the format of a text file by its name, or None if it is not one.
 
-    Formats are TEXT_FILES, and 'wiki' for the names of WikiExtractor.
+    Formats are TEXT_FILES, and 'wiki' for the names of WikiExtractor. All but .parquet may be compressed.
     """
     name = os.path.basename(path).lower()
     endings, compressed = ("|".join(map(re.escape, names)) for names in (TEXT_FILES, COMPRESSIONS))
     match = re.fullmatch(rf"(.+({endings})|(wiki)_\d+)({compressed})?", name)
-    return match and (match[2] or match[3])
+    is_unreadable = not match or match[2] == ".parquet" and match[4]  # which is compressed already
+    return None if is_unreadable else match[2] or match[3]
 
 
 def reading(path):

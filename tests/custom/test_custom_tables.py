@@ -132,6 +132,11 @@ def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(row):
     assert data.task.labels == ("B-PER", "I-PER", "O") and data.splits["train"]["text"][0] == ["Anna", "d'Arc", "went"]
 
 
+def test_several_columns_of_labels_are_several_labels():
+    write("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,1\n" * 20)
+    assert loaded("a.csv", label=["x", "y"]).task.kind == "multilabel"
+
+
 def test_the_text_may_be_the_last_column_of_a_conll_file():
     write("a.conll", "O the\nB-X cat\n\n" * 10)
     assert loaded("a.conll", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]

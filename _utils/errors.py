@@ -88,13 +88,34 @@ def _is_of_dead_worker(error):
 
 
 @contextlib.contextmanager
-def may_lose_reader():
-    """Within it, nothing happens if the reader of the output ends, as in `... --help | head`."""
+def may_lose_reader(stream=None):
+    """Within it, nothing happens if the reader of a stream (None: the output) ends, as in `... --help | head`."""
+    stream = stream or sys.stdout
     try:
         yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at its end
+        stream.flush()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):  # the latter of a terminal that was closed
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # the interpreter flushes again at its end
+
+
+class _WithoutReader:
+    """A stream to which a program goes on writing when its reader ends: a training is worth more than its log."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+    def write(self, text):
+        with may_lose_reader(self.stream):
+            return self.stream.write(text)
+
+    def flush(self):
+        with may_lose_reader(self.stream):
+            self.stream.flush()
 
 
 def print_user_errors():
@@ -108,6 +129,7 @@ def print_user_errors():
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
         sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout, sys.stderr = map(_WithoutReader, (sys.stdout, sys.stderr))
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
         shell.set_custom_exc((Exception, KeyboardInterrupt), _show_in_notebook)
 

@@ -2,6 +2,7 @@
 import errno
 import io
 import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -87,3 +88,14 @@ def test_a_file_that_results_are_appended_to_is_checked_before(tmp_path, monkeyp
     monkeypatch.setattr(os, "access", lambda checked, mode: checked != path)  # as the tests may run as root
     with pytest.raises(UserError, match="scores.jsonl.*chmod"):
         check_writable(tmp_path, files=[path])
+
+
+def test_a_program_goes_on_when_the_reader_of_its_output_ends(tmp_path):
+    code = ("import pathlib, sys; from _utils.errors import print_user_errors; print_user_errors(); "
+            "[print('a line', file=stream) for _ in range(20_000) for stream in (sys.stdout, sys.stderr)]; "
+            "pathlib.Path(sys.argv[1]).write_text('done')")
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "x")], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as program:
+        program.stdout.readline()
+        program.stdout.close()
+    assert program.returncode == 0 and (tmp_path / "x").read_text() == "done"

@@ -17,8 +17,10 @@ def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace
     save_resume_checkpoint(tmp_path, {"step": 1})
     save_resume_checkpoint(tmp_path, {"step": 2})
     flip_bit(tmp_path / "resume.pth")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     for rank, is_kept in (("1", True), ("0", False)):
-        monkeypatch.setenv("LOCAL_RANK", rank)
+        for name in ("RANK", "LOCAL_RANK"):
+            monkeypatch.setenv(name, rank)
         assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists() == is_kept
     assert {path.name for path in tmp_path.iterdir()} == {"resume.pth.damaged", "resume_before.pth"}
     save_resume_checkpoint(tmp_path, {"step": 3})

@@ -34,8 +34,9 @@ def score(checkpoint, file, *, text, group, tokens, part, device):
     print(f"Score of a token: {scorer.meaning}.", file=sys.stderr)
 
 
-def read_texts(file, text="text", group=None):
-    """DataFrame with the columns text and, if there is one, group. text, group: names of the columns of a table.
+def read_texts(file, text=None, group=None):
+    """DataFrame with the columns text and, if there is one, group. text, group: names of the columns of a table; None:
+    "text" and no group.
 
     Raises UserError, with the line, for an empty text, and for a missing column.
     """
@@ -47,6 +48,7 @@ def read_texts(file, text="text", group=None):
         if table.problems:
             place, problem = next(iter(table.problems.items()))
             raise UserError(f"{file}, {place}: {problem}. Correct it.")
+        text = text or "text"
         names = {text: "text"} | ({group: "group"} if group else {})
         for option, name in (("--text", text), ("--group", group)):
             if name and name not in table.rows:
@@ -54,9 +56,10 @@ def read_texts(file, text="text", group=None):
                                 "to one of them.")
         rows = table.rows[[*names]].rename(columns=names)
     else:
-        if group:
-            raise UserError(f"--group {group} needs a table with this column, but {file} has a text on each line. Pass "
-                            "a .csv, .tsv, .jsonl or .parquet file.")
+        for option, name in (("--text", text), ("--group", group)):
+            if name:
+                raise UserError(f"{option} {name} needs a table with this column, but {file} has a text on each line. "
+                                "Pass a .csv, .tsv, .jsonl or .parquet file.")
         text = read_text(file, "Convert it to UTF-8.").removesuffix("\n")
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         rows = pd.DataFrame({"text": lines}, [f"line {number}" for number in range(1, len(lines) + 1)])

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from _utils.errors import UserError, may_lose_reader, print_user_errors
+from _utils.errors import UserError, print_user_errors
 
 SCRIPTS = {
     "pretrain": "pretrain: key=value ..., as python pretrain.py",
@@ -227,8 +227,7 @@ def main(arguments):
 def run():
     """Run the command in sys.argv."""
     print_user_errors()
-    with may_lose_reader():
-        main(sys.argv[1:])
+    main(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from _utils.errors import UserError, as_user_error, may_lose_reader, n_processes
+from _utils.errors import UserError, as_user_error, n_processes
 from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
@@ -134,8 +134,7 @@ def from_command_line(config, argv):
     """
     script, *arguments = argv
     if {"-h", "--help"} & set(arguments):
-        with may_lose_reader():
-            print(explain_keys(config, script))
+        print(explain_keys(config, script))
         sys.exit()
     if "kernel" in script and any(argument.startswith(("-f", "--f=")) for argument in arguments):
         arguments = []

@@ -88,9 +88,8 @@ def _is_of_dead_worker(error):
 
 
 @contextlib.contextmanager
-def may_lose_reader(stream=None):
-    """Within it, nothing happens if the reader of a stream (None: the output) ends, as in `... --help | head`."""
-    stream = stream or sys.stdout
+def _may_lose_reader(stream):
+    """Within it, nothing happens if the reader of a stream ends, as in `... --help | head`."""
     try:
         yield
         stream.flush()
@@ -110,11 +109,11 @@ class _WithoutReader:
         return getattr(self.stream, name)
 
     def write(self, text):
-        with may_lose_reader(self.stream):
+        with _may_lose_reader(self.stream):
             return self.stream.write(text)
 
     def flush(self):
-        with may_lose_reader(self.stream):
+        with _may_lose_reader(self.stream):
             self.stream.flush()
 
 

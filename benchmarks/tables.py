@@ -15,6 +15,7 @@ from scipy.stats import entropy, ttest_ind
 
 from _utils.files import read_json_lines
 from _utils.finetuning.runs import percent
+from _utils.networks.pretrained import ROTARY_LENGTH
 from _utils.recipes import RECIPES
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
@@ -138,7 +139,7 @@ def finetuning_settings():
     settings = {size: (recipe.glue_lr, recipe.layer_decay, recipe.max_length) for size, recipe in RECIPES.items()}
     rows = [settings.pop(size) for size in ("small", "small++", "base", "large")]
     # rotary positions, of which those beyond the pretraining need no training
-    rows += [(*settings.pop(size)[:2], 128, RECIPES[size].max_length) for size in ("mini", "quickstart")]
+    rows += [(*settings.pop(size)[:2], ROTARY_LENGTH, RECIPES[size].max_length) for size in ("mini", "quickstart")]
     [tiny] = {settings.pop(size) for size in ("tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
     [others] = set(settings.values())
     return [*rows, tiny, others]

@@ -85,10 +85,14 @@ def without_folder(value):
     return os.path.basename(value.rstrip("/")) if is_path else value
 
 
+def on_hub(run):
+    """The names and ids of corpora of the hub that the configuration of a pretraining run may name."""
+    return (*HUB_CORPORA, *run.get("revisions", ()))
+
+
 def without_folders(run):
     """The configuration of a pretraining run with the last part of each path in `datas`, whether it exists or not."""
-    on_hub = (*HUB_CORPORA, *run.get("revisions", ()))
-    names = [source if without_parts(source) in on_hub else os.path.basename(source.rstrip("/"))
+    names = [source if without_parts(source) in on_hub(run) else os.path.basename(source.rstrip("/"))
              for source in run.get("datas", ())]
     return run | ({"datas": names} if names else {})
 
@@ -99,8 +103,7 @@ def facts_of_pretraining(run, part):
     The language is known of the corpora with names.
     """
     sources = run.get("datas", [])
-    on_hub = (*HUB_CORPORA, *run.get("revisions", ()))
-    datasets = [hub_text(name).path for name in map(without_parts, sources) if name in on_hub]
+    datasets = [hub_text(name).path for name in map(without_parts, sources) if name in on_hub(run)]
     is_english = sources and all(source in (*HUB_CORPORA, *EMBEDDED) for source in sources)
     base_model = run.get("initial_weights") if is_hub_id(run.get("initial_weights")) else None
     return {"datasets": [*dict.fromkeys(datasets)], "language": "en" if is_english else None,

@@ -16,7 +16,8 @@ def predict(checkpoint, file):
     content = task.inputs.text_column  # UserError if the task reads other files
     table, columns = read_texts(file, task)
     # An empty line gets an empty line; a row of a table without text is predicted, so that rows correspond.
-    is_blank = table.rows[columns].map(lambda cell: not (is_table(file) or str(cell).strip())).all(axis=1)
+    may_be_blank = not is_table(file)
+    is_blank = table.rows[columns].map(lambda cell: may_be_blank and not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
         wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else f"{content.accepted}, without tabs"
         raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "

@@ -37,8 +37,8 @@ class TagInputs(ListInputs):
         if self.task.sentence in table.rows:
             return by_sentence(table, self.task.sentence, self.task.name)
         cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
-        last = cells.map(lambda cell: (str(cell).split() or [""])[-1])
-        if last[last != ""].isin(self.task.written_labels).mean() > .9:
+        last = pd.Series([words[-1] for words in cells.map(str).str.split() if words], dtype=object)
+        if last.isin(self.task.written_labels).mean() > .9:
             raise UserError(f"{table.source}: the lines end with tags, such as {last.iloc[0]!r}. If they are columns "
                             "of words and tags, rename the file to .conll; otherwise pass sentences without tags.")
         return table
@@ -172,9 +172,8 @@ class Tagging(Classification):
     def load(cls, definition, tables):
         """As `CustomTask.load`, of lists of words and of tags, CoNLL columns, or tables with a word in each row."""
         if definition["sentence"]:
-            group = partial(by_sentence, column=definition["sentence"], name=definition["name"],
-                            groups=definition["groups"])
-            tables = {split: group(table) for split, table in tables.items()}
+            given = [definition[key] for key in ("sentence", "name", "groups")]
+            tables = {split: by_sentence(table, *given) for split, table in tables.items()}
         text, label = text_and_tags(tables, definition)
         tables, train = find_labels(tables, definition, [text], [label]), tables["train"]
         labels = labels_in(train, label)

@@ -15,7 +15,7 @@ from _utils.errors import UserError
 from _utils.files import check_writable, content_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
-from _utils.finetuning.plan import chosen_runs, for_checkpoint, load_tables, plan_runs, seeds_of
+from _utils.finetuning.plan import CONFIGURED_SETTINGS, chosen_runs, for_checkpoint, load_tables, plan_runs, seeds_of
 from _utils.finetuning.results import line_about, print_tables, report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import GLUE_FOLDER, SCORES, FinishedRun, Runs, add_run, run_path, with_baseline
 from _utils.networks import load_pretrained
@@ -236,7 +236,7 @@ def write_test_files(c, tables, load, predict_test):
     sources = {task["name"]: f", {task['test']}" for task in c.tasks if isinstance(task, dict)}
     for name, runs in chosen_runs(c, Runs()).items():
         data, task = tables[name], tables[name].task.of_runs(runs)
-        report_unused(c, runs)
+        report_unused(c, task, runs)
         models = [load(record.path, c.device, c.precision) for record in runs]
         dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):
@@ -258,11 +258,13 @@ def write_test_files(c, tables, load, predict_test):
     return make_submission(c, folder) if SUBMISSION.keys() & made_by.keys() else None
 
 
-def report_unused(c, runs):
-    """Print the keys that the user set to other values than those with which finished runs were trained."""
+def report_unused(c, task, runs):
+    """Print the keys that the user set to other values than those with which finished runs of a Task were trained."""
+    keys = [key for key in (*CONFIGURED_SETTINGS, *task.head.keys) if key in c.chosen]
     for record in runs if not c.do_finetune else ():
-        differing = {key: value for key, value in asdict(record.settings).items() if c.get(key, value) != value}
-        if unused := [f"{key}={c[key]!r} (trained with {differing[key]!r})" for key in differing if key in c.chosen]:
+        trained_with = asdict(record.settings)
+        if unused := [f"{key}={c[key]!r} (trained with {trained_with[key]!r})" for key in keys
+                      if c[key] != trained_with[key]]:
             print(f"Notice: no effect on run {record.run} of {record.task}: {', '.join(unused)}")
 
 

@@ -40,6 +40,7 @@ logging.set_verbosity_error()  # the reports of unused weights and of layers tha
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+ROTARY_LENGTH = 128  # tokens of a row in finetuning, at least, with rotary positions; as the paper's small model
 SELECTED_BY = "pretrained_with"  # entry of an exported configuration: {key: value} that selected the objective
 # Settings of a transformers configuration that change no output.
 _DESCRIPTIONS = {SELECTED_BY, "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version",
@@ -87,13 +88,13 @@ class Pretrained(NamedTuple):
         """Maximum tokens of a row in finetuning.
 
         Of a checkpoint of pretrain.py, as many as in pretraining. Rotary positions, which have no embeddings to train,
-        also work for longer texts: then at least 128, as in the paper. Of others, all positions, but at most 512.
+        also work for longer texts: then at least ROTARY_LENGTH. Of others, all positions, but at most 512.
         """
         if not self.run:
             return min(512, self.length)
         if has_learned_positions(self.model):
             return self.length
-        return max(128, self.run["max_length"])
+        return max(ROTARY_LENGTH, self.run["max_length"])
 
     def length_warnings(self, max_length):
         """[A warning] if a maximum length is more than the positions that were trained, or []."""

@@ -128,6 +128,12 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
             made_by(f"th_run={th_run}", "tasks=stsb,mrpc")
 
 
+def test_keys_with_which_the_predicting_runs_were_not_trained_are_named(again, capsys):
+    again("tasks=sst2", "do_finetune=False", "keep=best", "precision=fp32")
+    [notice] = [line for line in capsys.readouterr().out.splitlines() if "no effect" in line]
+    assert "keep='best'" in notice and "'last'" in notice and "precision" not in notice
+
+
 def test_finished_runs_without_checkpoints_are_reported_again(again, glue, tmp_path, capsys):
     partial = shutil.copytree(glue, tmp_path / "partial")
     (partial / "RTE/test.tsv").unlink()

@@ -9,6 +9,7 @@ import pandas
 import pyarrow
 import pytest
 
+from _utils.errors import UserError
 from _utils.text import load_tokenizer, text_tokenizer
 from _utils.text.pretraining_data import warn_of_shared_files
 from _utils.text.readers import print_once
@@ -174,6 +175,16 @@ def test_the_same_bytes_with_another_compression_are_another_text(tmp_path, text
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS
+
+
+def test_files_that_change_while_they_are_read_are_not_kept_as_what_they_were(tmp_path):
+    path = tmp_path / "texts/a.txt"
+    write(path, TXT)
+    corpus = load_documents(str(path), tmp_path)
+    write(path, "only the beginning")
+    with pytest.raises(UserError, match="a.txt"):
+        len(corpus.documents)
+    assert not list(tmp_path.glob("documents_*"))
 
 
 def test_files_that_two_entries_share_are_reported(tmp_path, capsys):

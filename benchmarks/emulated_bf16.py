@@ -1,0 +1,40 @@
+"""Runs a program with the results of bf16 products on a CPU without them: python -m benchmarks.emulated_bf16 PROGRAM ...
+
+PyTorch's own emulation takes 60 times as long as fp32. Here the products and their sums are computed in fp32 and
+rounded to bf16 once, as AMX and AVX-512 do; single outputs differ by the order of the sums (1 of 10,000 in a product
+over 256 terms). It serves runs whose precision was fixed before, not measurements of speed.
+"""
+import runpy
+import sys
+from pathlib import Path
+
+import torch
+
+from _utils.training.device import has_on_cpu
+
+library = torch.library.Library("aten", "IMPL")
+
+
+def emulate(name):
+    """Replaces the CPU kernel of a matrix product of ATen for inputs in bf16."""
+    native = torch.library.get_kernel(f"aten::{name}", "CPU")
+
+    def product(keys, *args, **kwargs):
+        if not any(map(is_bf16, args)):
+            return native.call_boxed(keys, *args, **kwargs)
+        return native.call_boxed(keys, *(x.float() if is_bf16(x) else x for x in args), **kwargs).bfloat16()
+
+    library.impl(name, product, "CPU", with_keyset=True)
+
+
+def is_bf16(x):
+    return isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16
+
+
+if __name__ == "__main__":
+    if not has_on_cpu("bf16"):
+        for name in ["mm", "addmm", "bmm", "baddbmm"]:
+            emulate(name)
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -17,6 +17,7 @@ for folder in CoLA MRPC RTE STS-B QNLI; do
     ln -sfn "$glue/$folder/train.tsv" "$glue/$folder/dev.tsv" "$work/glue/$folder/"
 done
 cd "$work"
+export PYTHONPATH="$repo"
 # The CPU that ran 1e-4 has no bf16 arithmetic. It ran the last runs at 3e-4 with emulated products.
 declare -A precision=([3e-4]=bf16 [1e-4]=fp32)
 # run TASK RATE: five seeds, with and without recipe=google
@@ -25,8 +26,9 @@ run() {
     for end in 1 2 3 4 5; do
         for recipe in ${RECIPES:-None google}; do
             group=${recipe/None/default}_lr$2
-            python -m benchmarks.emulated_bf16 "$repo/finetune.py" pretrained_checkpoint=benchmarks/results/mini/model/discriminator max_length=128 \
-                precision=${precision[$2]} glue_dir=glue tasks=$1 end=$end "task_overrides={'$1': {'lr': $2}}" \
+            python -m benchmarks.emulated_bf16 "$repo/finetune.py" precision=${precision[$2]} \
+                pretrained_checkpoint=benchmarks/results/mini/model/discriminator max_length=128 \
+                glue_dir=glue tasks=$1 end=$end "task_overrides={'$1': {'lr': $2}}" \
                 recipe=$recipe logger=None group_name=$group
             rm -f "checkpoints/glue/${group}_$1"_*.pth
         done

@@ -114,11 +114,15 @@ def check_file(path, advice):
         raise UserError(f"File not found: {str(path)!r}. {advice}")
 
 
+def checkpoint_at(name, folder="checkpoints/pretrain"):
+    """Path of a checkpoint given by its name in `folder` or by its path; None if it does not exist."""
+    return next(filter(Path.is_file, (Path(folder) / name, Path(name))), None)
+
+
 def find_checkpoint(name, folder="checkpoints/pretrain"):
-    """Path of a checkpoint given by its name in `folder` or by its path. Raises UserError if it does not exist."""
-    for path in (Path(folder) / name, Path(name)):
-        if path.is_file():
-            return path
+    """As `checkpoint_at`, but raises UserError if it does not exist."""
+    if path := checkpoint_at(name, folder):
+        return path
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
     if Path("checkpoints/pretrain", name).is_file():

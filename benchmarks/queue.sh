@@ -22,7 +22,8 @@ keep() {
 mini="size=mini precision=bf16"
 mlm="objective=mlm electra_mask_style=False warmup_steps=1000"
 pretrain() {
-    python pretrain.py $mini datas="$data/wikipedia" long_lines=truncate vocab=8192 num_workers=0 save_minutes=5 base_run_name="$1" seed="$2" "${@:3}"
+    python -m benchmarks.emulated_bf16 pretrain.py $mini datas="$data/wikipedia" long_lines=truncate vocab=8192 \
+        num_workers=0 save_minutes=5 base_run_name="$1" seed="$2" "${@:3}"
     keep "$1_$2"
 }
 finetune() {
@@ -30,8 +31,8 @@ finetune() {
     for task in ${tasks//,/ }; do
         overrides+="'$task': {'lr': $3, 'epochs': 3}, "
     done
-    python finetune.py $mini glue_dir="$data/glue" pretrained_checkpoint="$1_$2_100.0%.pth" num_workers=0 \
-        tasks="$tasks" task_overrides="{$overrides}" end=5
+    python -m benchmarks.emulated_bf16 finetune.py $mini glue_dir="$data/glue" num_workers=0 \
+        pretrained_checkpoint="$1_$2_100.0%.pth" tasks="$tasks" task_overrides="{$overrides}" end=5
     cp checkpoints/glue/scores.jsonl "$out/"
 }
 

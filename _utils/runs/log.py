@@ -13,6 +13,7 @@ import fsspec
 from _utils.errors import UserError, one_line
 from _utils.files import acquired, read_json_lines
 from _utils.loggers import LOGGERS
+from _utils.names import checkpoint_at
 from _utils.progress import Progress
 from _utils.runs.checkpoints import versions
 
@@ -109,7 +110,7 @@ class RunFolder:
 
     def has_milestone(self, name):
         """Whether a checkpoint, given by its name or its path, is a milestone of this run."""
-        path = next(filter(Path.is_file, (self.root / name, Path(name))), None)
+        path = checkpoint_at(name)
         return path is not None and path.resolve() in map(Path.resolve, self.milestones())
 
     def milestones(self):

@@ -11,6 +11,7 @@ from _utils import plots
 from _utils.config import NETWORKS_AND_VOCABULARY, continued_steps, with_schedule
 from _utils.errors import UserError
 from _utils.files import check_writable, content_key, file_chunks, write_text_atomically
+from _utils.names import checkpoint_at
 from _utils.networks.build import count_parameters
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
@@ -43,10 +44,11 @@ def contents_of(c, keys=("datas", *NETWORKS_AND_VOCABULARY)):
 
 def files_of(name):
     """{path inside the folder, or "": path} of a checkpoint, a file or a folder; empty for other values of a key."""
-    places = [Path("checkpoints/pretrain", name), Path(name)] if isinstance(name, str) else []
-    path = next(filter(Path.exists, places), None)
-    if path is None or path.is_file():
-        return {"": path} if path else {}
+    if not isinstance(name, str):
+        return {}
+    if path := checkpoint_at(name):
+        return {"": path}
+    path = Path(name)
     return {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
 
 

@@ -32,3 +32,18 @@ def test_the_checks_for_a_gpu_run_in_miniature_on_a_cpu(tmp_path, repo):
     done = subprocess.run([sys.executable, "-m", "benchmarks.gpu", *settings], cwd=tmp_path, text=True,
                           env=os.environ | {"PYTHONPATH": str(repo)}, capture_output=True)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_emulated_products_are_rounded_once_also_backward(tmp_path, repo):
+    (tmp_path / "products.py").write_text("""
+import torch
+torch.manual_seed(0)
+layer, x = torch.nn.Linear(64, 32), torch.randn(8, 64)
+with torch.autocast("cpu", torch.bfloat16):
+    y = layer(x)
+y.backward(torch.ones_like(y))
+x, weight = (value.bfloat16().double() for value in (x, layer.weight))
+torch.testing.assert_close(y, (x @ weight.T + layer.bias.bfloat16()).bfloat16(), rtol=2 ** -7, atol=0)
+torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(32, 64).bfloat16().float(), rtol=2 ** -7, atol=0)
+""")
+    subprocess.run([sys.executable, "-m", "benchmarks.emulated_bf16", tmp_path / "products.py"], cwd=repo, check=True)

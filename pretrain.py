@@ -272,8 +272,8 @@ def sample(
     logits = logits.float()
     if temperature != 1.:
         logits = logits / temperature
-    if disallowed is not None:  # 1000 less, as in Google's code
-        logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
+    if disallowed is not None:  # Google's code subtracts 1000, which a low temperature would undo
+        logits = logits.scatter(1, disallowed[:, None], -torch.inf)
     if sampling == "fp32_gumbel":
         return argmax(logits + gumbel_like(logits))  # as torch.argmax, but faster on a CPU
     return SAMPLERS[sampling](logits)
@@ -493,10 +493,7 @@ def build_loss(c):
 def build_optimizer(
     model: nn.Module, lr: float, bias_correction: bool = False, kind: str = "adam", weight_decay: float = .01
 ) -> torch.optim.Optimizer:
-    """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step.
-
-    In half precision, an optimizer must change nothing in a step at which its attribute `found_inf` is 1.
-    """
+    """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
     return optimizer(decay_groups(model.named_parameters(), weight_decay), lr=lr, betas=(.9, .999), eps=1e-6)

@@ -49,6 +49,7 @@ class Lamb(torch.optim.Optimizer):
     Source: pytorch_lamb, facts.md#lmtuners. The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It
     stays on the device.
     """
+    _step_supports_amp_scaling = True  # `step` reads `found_inf`
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))

@@ -15,8 +15,8 @@ A new objective has three places:
 
 A model may name the networks that are saved, if these are not its own (`saved_networks`), and counts the predicted
 positions and the tokens of a batch before it samples (`counts`), which divide the terms of the loss. The loss has the
-arguments of Pretrain.ipynb's ELECTRALoss and returns one or two terms: the first is logged as gen_loss, the second
-under its name, which ends with _loss.
+arguments of Pretrain.ipynb's ELECTRALoss and returns at most eight terms: the first is logged as gen_loss, the others
+under their names, which end with _loss.
 Everything else asks the objective, and never for its name.
 """
 from typing import NamedTuple

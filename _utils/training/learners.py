@@ -48,14 +48,17 @@ class ClippingLearner(Learner):
         """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ().
 
         measured: as for `clip_gradients`.
-        only_finite: if the norm is not finite, leave weights and moments as they are, without waiting for the device.
-        fp16's loss scaling always does so, and passes `found_inf` to the optimizer itself.
+        only_finite: if the norm is not finite, leave weights and moments as they are. PyTorch's fused optimizers and
+        Lamb do so themselves, if told by `found_inf`, without waiting for the device.
         """
-        self.scaler.unscale_(self.opt.opt)
+        optimizer = self.opt.opt
+        self.scaler.unscale_(optimizer)
         norm = clip_gradients(gradients, measured=measured)
-        if only_finite:
-            self.opt.opt.found_inf = (~norm.isfinite()).float()
-        self.scaler.step(self.opt.opt)
+        if only_finite and getattr(optimizer, "_step_supports_amp_scaling", False):
+            optimizer.found_inf = (~norm.isfinite()).float()
+            only_finite = False
+        if not only_finite or norm.isfinite():
+            self.scaler.step(optimizer)
         self.scaler.update()
         return norm
 
@@ -157,8 +160,8 @@ class Gradients:
     A step calls `begin`, and for each micro-batch `network`, which is the model, and `add`. Then it sums `flat` over
     processes, updates with `views` (the norm of `flat` is less exact on a CPU), and zeroes `flat`. In fp32 and one
     process, this is what `loss.backward()` and `model.zero_grad()` do.
-    The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not
-    depend on have none, so weight decay skips them, too.
+    The addresses of the gradients stay the same, as a CUDA graph requires. Parameters on which no loss has depended yet
+    have none, so weight decay skips them, too.
 
     dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that
     of the weights.
@@ -171,7 +174,9 @@ class Gradients:
         has_copy = set(halved)
         others = [p for p in model.parameters() if p.requires_grad and p not in has_copy]
         self.parameters, self.leaves = [*halved, *others], [*copies, *others]  # leaves: of the autograd graph
-        self.flat = None
+        self.flat, self.views = flat_like(self.parameters, self.parameters[0].dtype)
+        self.flat_half, self.half_views = flat_like(copies, dtype) if copies else (None, [])
+        self.used = None  # whether the last loss depended on each of the parameters
 
     def begin(self):
         """Start a step, with copies of the current weights."""
@@ -184,26 +189,29 @@ class Gradients:
         All are added at once: autograd alone would launch an addition for each parameter.
         """
         gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
-        if self.flat is None:
-            self._allocate(gradients)
-        gradients = [gradient for gradient in gradients if gradient is not None]
-        if self.n_half:
-            torch._foreach_copy_(self.half_views, gradients[:self.n_half])
+        used = [gradient is not None for gradient in gradients]
+        if used != self.used:
+            self._use(used)
+        n_half = len(self.half_views)
+        if n_half:
+            torch._foreach_copy_(*_pairs(self.half_views, gradients[:n_half]))
             self.flat[:len(self.flat_half)] += self.flat_half
-        torch._foreach_add_(self.views[self.n_half:], gradients[self.n_half:])
+        torch._foreach_add_(*_pairs(self.views[n_half:], gradients[n_half:]))
 
-    def _allocate(self, gradients):
-        """Allocate gradients, in the order of `parameters`, for those that are used.
+    def _use(self, used):
+        """Give the used parameters gradients, and those with copies zeros, which stay where a loss does not use them."""
+        for p, view, is_used in zip(self.parameters, self.views, used):
+            if is_used:
+                p.grad = view
+        if self.half_views:
+            self.flat_half.zero_()
+        self.used = used
 
-        The `n_half` parameters that have copies come first.
-        """
-        used = [(p, leaf) for p, leaf, gradient in zip(self.parameters, self.leaves, gradients) if gradient is not None]
-        self.n_half, used = sum(p is not leaf for p, leaf in used), [p for p, _ in used]
-        self.flat, self.views = flat_like(used, used[0].dtype)
-        if self.n_half:
-            self.flat_half, self.half_views = flat_like(used[:self.n_half], self.half.dtype)
-        for p, view in zip(used, self.views):
-            p.grad = view
+
+def _pairs(views, gradients):
+    """(views, gradients) of those that have a gradient."""
+    pairs = [(view, gradient) for view, gradient in zip(views, gradients) if gradient is not None]
+    return [view for view, _ in pairs], [gradient for _, gradient in pairs]
 
 
 def flat_like(tensors, dtype):

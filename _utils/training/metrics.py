@@ -7,17 +7,18 @@ import torch.nn.functional as F
 from _utils.networks.sampling import argmax
 from _utils.seeds import fork_rng, seed_step
 
-NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them
+# Of the terms of a loss function that does not name them; there are at most so many.
+NAMES = ("gen_loss", "disc_loss", *(f"term{n}_loss" for n in range(3, 9)))
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
-# In the order of the state; the last one only if there are two terms.
-_SUMS = ("batches loss masked predicted gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped "
-         "second_loss").split()
+# In the order of the state, which has those of the other terms of the loss after them.
+_SUMS = ("batches loss masked predicted gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped"
+         ).split()
 
 
 class PretrainingMetrics:
     """The metrics of pretraining over several batches.
 
-    Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC.
+    Loss, generator loss and accuracy, the other terms of the loss, and a discriminator's precision, recall and AUC.
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90% of the tokens are
     original. Of the masked positions, some show their original token (15% in ELECTRA), which costs next to nothing;
     "hidden" are the others. Only on those can the generator be compared with the unigram entropy of the text.
@@ -29,10 +30,11 @@ class PretrainingMetrics:
 
     def __init__(self, device="cpu", only_finite=False):
         self.counts_all = torch.tensor(not only_finite, device=device)
-        # name of the second term of the loss; both known after an update
-        self.second_loss, self.has_discriminator = None, False
-        self.state = torch.zeros(len(_SUMS) + 2 * _BINS, device=device, dtype=torch.float64)
-        self.sums, self.histogram = self.state[:len(_SUMS)], self.state[len(_SUMS):]
+        # names of the other terms of the loss; both known after an update
+        self.other_losses, self.has_discriminator = (), False
+        n_sums = len(_SUMS) + len(NAMES) - 1
+        self.state = torch.zeros(n_sums + 2 * _BINS, device=device, dtype=torch.float64)
+        self.sums, self.histogram = self.state[:n_sums], self.state[n_sums:]
 
     @torch.no_grad()
     def add(self, output, micro_batch, loss, losses, counts):
@@ -63,9 +65,7 @@ class PretrainingMetrics:
             "gen_accuracy_hidden": (correct * hidden).sum(),
             "masks_dropped": output.is_mlm_applied.sum() - n_slots,
         }
-        if len(losses) > 1:
-            self.second_loss = getattr(losses, "_fields", NAMES)[1]
-            sums["second_loss"] = losses[1]
+        self.other_losses = getattr(losses, "_fields", NAMES)[1:len(losses)]
         self.has_discriminator = output.disc_logits is not None
         if self.has_discriminator:
             bits = output.disc_logits.bfloat16().view(torch.int16)
@@ -73,12 +73,12 @@ class PretrainingMetrics:
             bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2
             counted = (output.attention_mask.bool() & is_counted).double()
             self.histogram.scatter_add_(0, (bins + _BINS * output.is_replaced.bool()).flatten(), counted.flatten())
-        known = torch.stack([sums[name].double() for name in _SUMS if name in sums])
+        known = torch.stack([value.double() for value in (*map(sums.get, _SUMS), *losses[1:])])
         self.sums[:len(known)] += torch.where(is_counted, known, 0.)
 
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""
-        n = dict(zip(_SUMS, self.sums.tolist()))
+        n = dict(zip((*_SUMS, *self.other_losses), self.sums.tolist()))
         shares = {"loss": "batches", "gen_loss": "batches", "gen_accuracy": "masked", "gen_loss_hidden": "hidden",
                   "gen_accuracy_hidden": "hidden"}
         metrics = {name: _ratio(n[name], n[whole]) for name, whole in shares.items()}
@@ -86,8 +86,7 @@ class PretrainingMetrics:
             metrics["gen_loss"] = None
         metrics["gen_perplexity"] = math.exp(min(metrics["gen_loss"], 700.)) if n["predicted"] else None
         metrics["masks_dropped"] = n["masks_dropped"]  # beyond the fixed capacity: 0 in practice
-        if self.second_loss:
-            metrics[self.second_loss] = _ratio(n["second_loss"], n["batches"])
+        metrics |= {name: _ratio(n[name], n["batches"]) for name in self.other_losses}
         if not self.has_discriminator:
             return metrics
         histogram = self.histogram.view(2, _BINS).cpu()  # of original and of replaced tokens

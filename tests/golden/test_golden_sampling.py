@@ -56,6 +56,12 @@ def test_samples_follow_the_softmax_at_the_given_temperature_only(sampling, temp
     assert p_value(drawn, possible.roll(1) / temperature) < 1e-6
 
 
+@pytest.mark.parametrize("sampling", N_SAMPLES)
+def test_a_disallowed_token_is_not_sampled_at_low_temperatures(sampling):
+    logits = torch.randn(1000, 100)
+    assert not (sample(logits, sampling, 1e-3, logits.argmax(1)) == logits.argmax(1)).any()
+
+
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch, is_compiled):
     """-log(-log(u + 1e-9) + 1e-9) for the smallest and the largest u, where each epsilon matters (F15)."""

@@ -12,7 +12,7 @@ from _utils.networks import masked_slots
 from _utils.text import unigram_entropy
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
 
-LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (generator, discriminator)
+LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5), torch.tensor(.3))  # total, its terms
 
 
 def test_metrics_match_scikit_learn():
@@ -30,7 +30,7 @@ def test_metrics_match_scikit_learn():
     assert computed["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
     expected = {"disc_precision": precision_score(truth, scores > 0), "disc_recall": recall_score(truth, scores > 0),
                 "disc_accuracy": accuracy_score(truth, scores > 0), "replaced_share": np.mean(truth),
-                "loss": 27, "gen_loss": 2, "disc_loss": .5, "masks_dropped": 0}
+                "loss": 27, "gen_loss": 2, "disc_loss": .5, "term3_loss": .3, "masks_dropped": 0}
     assert {name: computed[name] for name in expected} == pytest.approx(expected)
 
 

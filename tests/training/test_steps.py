@@ -1,4 +1,7 @@
 """A training step: gradients and micro-batches; compiled and captured steps equal eager ones."""
+import itertools
+import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +11,7 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.networks import PARTS, sampling
+from _utils.optim import Lamb
 from _utils.seeds import seed_step
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph, metrics
@@ -84,6 +88,40 @@ def test_gradients_equal_those_of_plain_autocast(settings):
         learn.accumulate(*micro_batch, *counts)
     for name, p in learn.model.named_parameters():
         torch.testing.assert_close(p.grad, expected[name], atol=0., rtol=0., msg=name)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_micro_batches_may_leave_out_different_layers(precision):
+    """As LayerDrop does. The last layer of the discriminator is never used."""
+    learn = build_learner("cpu", "tying=embeddings", f"precision={precision}", "discriminator={'model_type': 'electra', "
+                          "'embedding_size': 128, 'hidden_size': 64, 'num_attention_heads': 2, 'num_hidden_layers': 3, "
+                          "'intermediate_size': 64}")
+    for layer, skips in zip(learn.model.discriminator.base_model.encoder.layer, ([True, False], [False, True], [True])):
+        skips = itertools.cycle(skips)  # in the two micro-batches
+        layer.register_forward_hook(lambda module, inputs, output, skips=skips: inputs[0] if next(skips) else output)
+    x, counts = learn.masks(*batch_of(learn))
+    expected = gradients_by_autograd(learn, x, counts)
+    for number, micro_batch in learn.micro_batches(x):
+        seed_step(0, 0, number)
+        learn.accumulate(*micro_batch, *counts)
+    found = {name: p.grad for name, p in learn.model.named_parameters()}
+    assert [name for name, gradient in found.items() if gradient is None] == [
+        name for name, gradient in expected.items() if gradient is None] != []
+    torch.testing.assert_close({name: value for name, value in found.items() if value is not None},
+                               {name: value for name, value in expected.items() if value is not None}, atol=0., rtol=0.)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.NAdam, partial(torch.optim.SGD, fused=True), Lamb])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_any_optimizer_leaves_out_a_step_whose_gradients_are_not_finite(monkeypatch, optimizer, precision):
+    monkeypatch.setattr(pretrain, "build_optimizer", lambda model, lr, *_: optimizer(model.parameters(), lr=.1))
+    learn = build_learner("cpu", f"precision={precision}")
+    for value, is_updated in ((1., True), (math.nan, False), (1., True)):
+        before = [p.clone() for p in learn.model.parameters()]
+        learn.gradients.add(learn.scaler.scale(sum(value * p.sum() for p in learn.gradients.leaves)))
+        learn.update()
+        assert all(p.isfinite().all() for p in learn.model.parameters())
+        assert any(not torch.equal(p, was) for p, was in zip(learn.model.parameters(), before)) == is_updated
 
 
 OBJECTIVES = ["objective=electra", *(

@@ -87,8 +87,8 @@ from _utils.training.pretraining_run import pretraining_run
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example,
 # which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10% of the examples are meant
 # to have one segment, and 5% to be shorter, with a random length. A line that fills an example gives one segment of
-# full length. The part of a line that exceeds the maximum length is dropped in the corpora with names, such as
-# `wikipedia`, as in Google's code. In other text it begins the next example (`long_lines`). Unlike in BERT, A
+# full length. The part of a line that exceeds the maximum length is dropped in `openwebtext`, `wikipedia` and
+# `bookcorpus`, as in Google's code. In other text it begins the next example (`long_lines`). Unlike in BERT, A
 # and B always come from one place of the text: there is no next sentence prediction. `ELECTRADataProcessor` does this,
 # in several processes. `load_data` keeps the examples in files and returns the batches.
 
@@ -373,8 +373,8 @@ class ELECTRAModel(nn.Module):
             return ELECTRAOutput(mlm_gen_logits, None, None, None, attention_mask, is_mlm_applied, slots)
 
         with torch.no_grad():
-            # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions
-            # (F14).
+            # The discriminator does not see the masks: its input is the original text with samples at the masked
+            # positions (F14).
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
             disallowed = originals.flatten()[slots.positions] if self.disallow_correct else None  # (M,)
             sampled = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)

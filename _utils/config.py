@@ -38,17 +38,18 @@ class MyConfig(dict):
     values: of some keys; the others have their defaults.   known: {key: Key or type}.
     chosen: the keys that the user set; None: those with another value than the default. `override`, for example by the
     command line, and later assignments add to them.
-    written: the configuration before the command line was read, in the copies made of it.
+    written: the configuration before the command line was read, in the copies made of it, with later assignments.
     Raises UserError for an unknown key and for a value that the type does not accept.
     """
 
     def __init__(self, values: dict, known: dict = PRETRAIN_KEYS, chosen: Iterable[str] | None = None, written=None):
         known = {name: key if isinstance(key, Key) else Key(key) for name, key in known.items()}
-        vars(self).update(known=known, chosen=frozenset(), written=written)
+        vars(self).update(known=known, chosen=frozenset(), written=None)
         super().__init__({name: copy.deepcopy(key.default) for name, key in known.items()})
         for name, value in values.items():
             self[name] = value
-        vars(self)["chosen"] = frozenset(filter(self.differs, values) if chosen is None else chosen)
+        chosen = frozenset(filter(self.differs, values) if chosen is None else chosen)
+        vars(self).update(chosen=chosen, written=written)
 
     def differs(self, name):
         """Whether a key has another value than its default."""
@@ -63,6 +64,8 @@ class MyConfig(dict):
             accepts = accepted(self.known[name].accepts)
             raise UserError(f"Invalid value for {name}: {value!r:.200}. Use {accepts}.") from None
         vars(self)["chosen"] |= {name}
+        if self.written is not None:
+            self.written[name] = value
 
     def __getattr__(self, name):
         try:
@@ -138,7 +141,7 @@ def from_command_line(config, argv):
         sys.exit()
     if "kernel" in script and any(argument.startswith(("-f", "--f=")) for argument in arguments):
         arguments = []
-    written = config.written or config
+    written = config.written or config.copy_with({})
     config = written.override(arguments)
     vars(config)["written"] = written
     return config
@@ -326,7 +329,9 @@ def _check_pair(config, objective):
         of_pair += ["generator_hidden_size", "generator_layers"]
     conflicting = [key for key in of_pair if config[key] is not None]
     if not objective.continues_pairs:
-        conflicting.append(objective.selected_by[0])
+        key, value = objective.selected_by
+        raise UserError(f"A training with {key}={value} cannot continue from initial_weights="
+                        f"{config.initial_weights!r}; it begins with fresh weights. Leave out one of them.")
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

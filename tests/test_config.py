@@ -308,6 +308,9 @@ def test_a_later_command_line_of_a_notebook_replaces_the_earlier_one(config, der
     first, second = ["script.py", "quickstart=True", "max_length=64"], ["script.py", "device=cpu"]
     again = derive(from_command_line(derive(from_command_line(config, first)), second))
     assert again == derive(from_command_line(config, second))
+    again.num_workers = 7  # in a cell after these, which are then run again
+    again = derive(from_command_line(again, second))
+    assert again.num_workers == 7 and "num_workers" in again.chosen and config.num_workers != 7
 
 
 @pytest.mark.parametrize("arguments", [["-f", "/tmp/kernel-1.json"], ["--f=/tmp/kernel-1.json"]])

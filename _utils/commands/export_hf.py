@@ -1,5 +1,6 @@
 """Export checkpoints to folders for transformers: `python -m _utils export_hf`."""
 import contextlib
+import importlib
 import math
 import os
 import shutil
@@ -7,6 +8,7 @@ from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 
 from _utils.commands.model_card import (
@@ -18,6 +20,7 @@ from _utils.commands.model_card import (
 )
 from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
+from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, task_of
 from _utils.names import find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
@@ -51,6 +54,8 @@ def export_hf(ckpt, out_dir, *, vocab=None, half=False, license=None, language=N
             trained = filter(attrgetter("requires_grad"), network.parameters())
             for parameter in trained if half else ():
                 parameter.data = parameter.data.half()
+                if not parameter.isfinite().all():
+                    raise UserError(f"A weight of {str(path)!r} is too large for half precision. Leave out --half.")
             save_network(folder / name, network, *card, facts)
     print(*sorted(map(str, Path(out_dir).iterdir())), sep="\n")
 
@@ -185,7 +190,9 @@ def _classifier_export(checkpoint, path):
     else:  # a model of transformers
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     made_by = {"run": asdict(run), "versions": checkpoint["versions"]}
-    return ("classifier", classifier(checkpoint, config, task, path), hf_tokenizer,
+    network = classifier(checkpoint, config, task, path)
+    check_outputs(network, task, path)
+    return ("classifier", network, hf_tokenizer,
             f"{title} finetuned on {task.title}", training, made_by, True, facts_of_finetuning(run, task))
 
 
@@ -210,3 +217,24 @@ def classifier(checkpoint, config, task, path):
         raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} also needs {untrained[0]}, which "
                         f"finetuning does not train. {_ADVICE}")
     return network
+
+
+@torch.no_grad()
+def check_outputs(network, task, path):
+    """UserError if the network for transformers does not compute what a checkpoint with SentencePredictor does.
+
+    That class may have been edited, and some heads of transformers have the activation of their encoder.
+    """
+    sentence_predictor = importlib.import_module("finetune").SentencePredictor
+    model, *_ = load_finetuned(path, sentence_predictor)
+    if not isinstance(model, sentence_predictor):
+        return
+    ids = torch.randint(network.config.vocab_size, (16, 8), generator=torch.Generator().manual_seed(0))
+    inputs = ids, torch.ones_like(ids), torch.zeros_like(ids)
+    zero, unit = task.scale if task.head.problem_type == "regression" else (0., 1.)
+    of_rows = [tensor[:, None] for tensor in inputs] if "MultipleChoice" in type(network).__name__ else inputs
+    found = (network.eval()(**inputs_of(network, *of_rows)).logits - zero) / unit
+    if not torch.allclose(found.reshape(len(ids), -1), model(*inputs).reshape(len(ids), -1), rtol=1e-3, atol=.01):
+        raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} computes other outputs than "
+                        f"SentencePredictor, which was edited, or whose encoder has another activation than GELU. "
+                        f"Predict with python -m _utils predict. {_ADVICE}")

@@ -34,10 +34,10 @@ class CustomRegressionMetrics(RegressionMetrics):
 
 
 class CustomRegressionFiles(RegressionFiles):
-    """Numbers with six digits."""
+    """Numbers with the digits of 32-bit floats."""
 
     def written(self, decisions):
-        return [f"{score:.6g}" for score in decisions]
+        return [f"{score:.7g}" for score in decisions]
 
 
 @kind_of_task

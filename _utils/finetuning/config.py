@@ -187,7 +187,7 @@ def complete_finetuning(config):
     model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
     config = config.with_defaults({"group_name": _group_of(model), "th_run": {}})
     if config.start_from_mnli is True:
-        config.start_from_mnli = config.group_name
+        config = config.copy_with({"start_from_mnli": config.group_name})
     config = without_unused(config, _no_effect(config), config)
     _check(config)
     return config

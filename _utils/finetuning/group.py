@@ -4,6 +4,7 @@ import gc
 import itertools
 import json
 import shutil
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -73,7 +74,7 @@ class Group:
     def __init__(self, c, run, hyperparameters, sentence_predictor):
         self.processes = RunProcesses(c.device)
         self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
-        self.code = content_key(definitions_of(run))
+        self.code, self.has_other_code = content_key(definitions_of(run)), False
         self.c = c.copy_with({"device": str(self.device)})
         self.settings, self.data, self.sentence_predictor = {}, {}, sentence_predictor
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name), files=[SCORES])
@@ -118,8 +119,8 @@ class Group:
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                changed = ", with code that changed since" if record.code != self.code else ""
-                self.processes.report(line_about(record, f"already finished{changed}"))
+                self.report_other_code(record)
+                self.processes.report(line_about(record, "already finished"))
                 yield None
                 return
             data, started = self.encoded(name), time.perf_counter()
@@ -131,6 +132,13 @@ class Group:
                 task = self.tables[name].task.in_recipe(settings.recipe)
                 yield PlannedRun(task, run, seed, settings, data, log, started, mnli_run)
         gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
+
+    def report_other_code(self, record):
+        """Print a notice, once, if a finished run was trained with other definitions, also where the rest is a log."""
+        if record.code != self.code and not self.has_other_code:
+            self.has_other_code = True
+            print(f"Notice: finished runs of the group {record.group!r} were trained with code that has changed since. "
+                  "To train them again, set another group_name.", file=sys.stderr)
 
     def encoded(self, name):
         """EncodedTask of a task. Only that of the last task is kept; warnings about its texts are printed once."""

@@ -12,11 +12,13 @@ from fastai.callback.core import Callback
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import UserError, as_user_error
+from _utils.files import content_key
 from _utils.finetuning.runs import GLUE_FOLDER, finished_run, score_of, task_of
 from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.networks.pretrained import with_prefix
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
+from _utils.runs.definitions import definitions_of
 from _utils.seeds import fork_rng
 from _utils.tasks.rows import IGNORED, inference_dataloader, text_messages
 from _utils.tasks.tables import Table, check_columns, to_dataset
@@ -49,13 +51,16 @@ class KeepBest(Callback):
 
 
 def save_finetuned(path, model, hf_tokenizer, record):
-    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the FinishedRun."""
+    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, the FinishedRun, and the
+    definition of its network.
+    """
     save_checkpoint(
         {
             "model": model.state_dict(),
             "encoder_config": model.base_model.config.to_dict(),
             **tokenizer_record(hf_tokenizer),
             "run": asdict(record),
+            "network": content_key(definitions_of(type(model))),
             "versions": versions(),
         },
         path,
@@ -82,7 +87,7 @@ class Untrained(NamedTuple):
 def load_finetuned(path, sentence_predictor):
     """(model, hf_tokenizer, FinishedRun) of a finetuned checkpoint. UserError if it is not one.
 
-    sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb.
+    sentence_predictor: SentencePredictor of Finetune_GLUE.ipynb. Prints a notice if it has changed since.
     """
     checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
     run = finished_run(checkpoint, path)
@@ -90,6 +95,10 @@ def load_finetuned(path, sentence_predictor):
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
     model = task_of(run).head.network(untrained, settings, sentence_predictor)
     load_weights(model, weights, path)
+    is_edited = checkpoint.get("network", now := content_key(definitions_of(type(model)))) != now
+    if is_edited and isinstance(model, sentence_predictor):
+        print(f"Notice: SentencePredictor has changed since {str(path)!r} was trained, so its predictions may differ.",
+              file=sys.stderr)
     return model.eval(), tokenizer_of(checkpoint), run
 
 

@@ -49,7 +49,7 @@ def quickstart(c, run):
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
-    runs = f"mean of {counted(c.end - c.start, 'run')}; at most {ROWS['n_train']} training rows"
+    runs = f"mean of {counted(int(summary['runs'].max()), 'run')}; at most {ROWS['n_train']} training rows"
     print(f"\nMacro F1 in percent ({runs})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
@@ -68,7 +68,7 @@ def of_tables(c, tasks, checkpoint, group):
         "tasks": tasks,
         "task_overrides": {task["name"]: SETTINGS for task in tasks},
         "size": None,
-        "max_length": 64,
+        "max_length": c.max_length or 64,
         "pretrained_checkpoint": checkpoint,
         "group_name": group,
         "glue_dir": None,

@@ -10,27 +10,31 @@ from _utils.files import content_key
 PLAIN = (str, int, float, bool, type(None))
 
 
-def definitions_of(function):
-    """{name: hash} of a function of a script or notebook and of all definitions there that it uses, also indirectly.
+def definitions_of(definition):
+    """{name: hash} of a function or class of a script or notebook and of all definitions there that it uses, also
+    indirectly.
 
-    They are functions, classes and tables of plain values, with the source that runs: in a notebook that of the cells
-    as they were last executed. What is imported does not count.
+    They are functions and classes, with the source that runs (in a notebook that of the cells as they were last
+    executed), and plain values, also in tables and attributes of classes. What is imported does not count.
     """
-    module, found, names = function.__globals__, {}, [function.__name__]
+    module = getattr(definition, "__globals__", None) or vars(sys.modules[definition.__module__])
+    found, names = {}, [definition.__name__]
     while names:
         name = names.pop()
         if name in found or name not in module:
             continue
         value = module[name]
         if is_defined_in(value, module):
-            functions = functions_in(value)
-            found[name] = content_key([source_of(one) for one in functions])
+            functions, attributes = functions_in(value), attributes_of(value)
             names += [used for one in functions for used in names_in(one.__code__)]
             names += [base.__name__ for base in getattr(value, "__bases__", ()) if is_defined_in(base, module)]
-        elif isinstance(value, dict) and not is_imported(name, value):
-            leaves = list(leaves_of(value))
-            found[name] = content_key([leaf for leaf in leaves if isinstance(leaf, PLAIN)])
-            names += [leaf.__name__ for leaf in leaves if is_defined_in(leaf, module)]
+        elif isinstance(value, (dict, list, tuple, *PLAIN)) and not is_imported(name, value):
+            functions, attributes = [], value
+        else:
+            continue
+        leaves = list(leaves_of(attributes))
+        names += [leaf.__name__ for leaf in leaves if is_defined_in(leaf, module)]
+        found[name] = content_key([*map(source_of, functions), *map(text_of, leaves)])
     return found
 
 
@@ -56,6 +60,20 @@ def functions_in(definition):
         return [inspect.unwrap(definition)]
     members = [getattr(member, "__func__", getattr(member, "fget", member)) for member in vars(definition).values()]
     return [inspect.unwrap(member) for member in members if isinstance(member, FunctionType)]
+
+
+def attributes_of(definition):
+    """{name: value} of the attributes of a class that are not its functions; empty for a function."""
+    own = vars(definition) if isinstance(definition, type) else {}
+    return {name: value for name, value in own.items()
+            if not name.startswith("__") and not isinstance(value, FunctionType)}
+
+
+def text_of(leaf):
+    """A plain value, or the name of a function or a class, as a string; of other objects the name of their class."""
+    if isinstance(leaf, PLAIN):
+        return repr(leaf)
+    return leaf.__qualname__ if isinstance(leaf, (FunctionType, type)) else type(leaf).__qualname__
 
 
 def source_of(function):

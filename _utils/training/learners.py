@@ -199,7 +199,7 @@ class Gradients:
         torch._foreach_add_(*_pairs(self.views[n_half:], gradients[n_half:]))
 
     def _use(self, used):
-        """Give the used parameters gradients, and those with copies zeros, which stay where a loss does not use them."""
+        """Give the used parameters gradients. Those of copies are zero wherever a loss does not use them."""
         for p, view, is_used in zip(self.parameters, self.views, used):
             if is_used:
                 p.grad = view

@@ -168,6 +168,40 @@ def test_each_setting_of_the_network_is_exported_or_refused(tmp_path, fresh_chec
     assert len(of_network) == 3 and refused == ["mean", "another"]
 
 
+class Squared(finetune.SentencePredictor):
+    """An edit of `forward`, with the same weights."""
+
+    def forward(self, *inputs):
+        return super().forward(*inputs).square()
+
+
+def test_an_edited_predictor_is_not_exported_and_its_checkpoint_is_recognized(
+        tmp_path, fresh_checkpoint, monkeypatch, capsys):
+    with monkeypatch.context() as edit:
+        edit.setattr(finetune, "SentencePredictor", Squared)
+        path, _ = finetuned(tmp_path, fresh_checkpoint)
+        with pytest.raises(UserError, match="SentencePredictor"):
+            export_hf(str(path), str(tmp_path / "out"))
+        finetune.load(path)
+        assert not capsys.readouterr().err
+    finetune.load(path)
+    assert "SentencePredictor" in capsys.readouterr().err
+
+
+def test_an_activation_that_the_exported_head_cannot_have_is_refused(tmp_path, fresh_checkpoint):
+    path, _ = finetuned(tmp_path, fresh_checkpoint, model=RoFormerModel(RoFormerConfig(**SMALL, hidden_act="tanh")))
+    with pytest.raises(UserError, match="activation"):
+        export_hf(str(path), str(tmp_path / "out"))
+
+
+def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path, fresh_checkpoint):
+    task = KINDS["regression"]("price", "price", ("text",), scale=(1e6, 3e4))
+    path, _ = finetuned(tmp_path, fresh_checkpoint, task)
+    with pytest.raises(UserError, match="--half"):
+        export_hf(str(path), str(tmp_path / "out"), half=True)
+    assert not list(tmp_path.glob("*out*"))
+
+
 @pytest.mark.parametrize("options", [dict(zip(("joint", "answerability", "answerable_from_start"), values))
                                      for values in itertools.product((False, True), repeat=3)])
 def test_each_output_layer_of_questions_is_exported_or_refused(tmp_path, fresh_checkpoint, options):

@@ -134,15 +134,19 @@ def test_keys_with_which_the_predicting_runs_were_not_trained_are_named(again, c
     assert "keep='best'" in notice and "'last'" in notice and "precision" not in notice
 
 
-def test_finished_runs_without_checkpoints_are_reported_again(again, glue, tmp_path, capsys):
+def test_finished_runs_without_checkpoints_are_reported_again(again, glue, tmp_path, capsys, monkeypatch):
+    """The second time with edited code, which is said."""
     partial = shutil.copytree(glue, tmp_path / "partial")
     (partial / "RTE/test.tsv").unlink()
     command = "tasks=rte", "group_name=no_checkpoints", f"glue_dir={partial}"
     again(*command)
     for record in Runs().of("no_checkpoints"):
         record.path.unlink()
+    monkeypatch.setitem(finetune.STEPS, None, (finetune.FinetuningLearner, float))
+    assert "no_checkpoints" not in capsys.readouterr().err
     again(*command)
-    assert "already finished" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "already finished" in printed.out and "no_checkpoints" in printed.err
 
 
 def test_without_a_training_or_dev_file_nothing_is_trained_and_without_a_test_file_nothing_predicted(

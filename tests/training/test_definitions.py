@@ -53,6 +53,21 @@ def test_an_edited_definition_is_named(repo, tmp_path, name):
     assert changed_definitions(before, after) == [name]
 
 
+@pytest.mark.parametrize("script, name, first, second, uses", [
+    ("pretrain.py", "EXTRA", "EXTRA = 1.\n\n\nclass ELECTRALoss(", "EXTRA = 2.\n\n\nclass ELECTRALoss(",
+     [(r"self\.loss_weights\[1\] \* disc_loss", "EXTRA * disc_loss"), (r"class ELECTRALoss\(", None)]),
+    ("finetune.py", "STEPS", "(SummingLearner, float)", "(FinetuningLearner, float)",
+     [(r"\(SummingLearner, float\)", None)]),
+    ("finetune.py", "SentencePredictor", "    layer = nn.Linear\n    encode =", "    layer = nn.Bilinear\n    encode =",
+     [(r"    encode =", None)]),
+])
+def test_an_edited_value_is_named(repo, tmp_path, script, name, first, second, uses):
+    """A constant, an imported class in a table, an attribute of a class."""
+    before, after = (edited(repo, tmp_path / folder, script, *((pattern, to or text) for pattern, to in uses))
+                     for folder, text in (("before", first), ("after", second)))
+    assert changed_definitions(before, after) == [name]
+
+
 @both_scripts
 def test_values_in_the_first_cell_and_comments_between_definitions_do_not_count(repo, tmp_path, script):
     before = edited(repo, tmp_path / "before", script)

@@ -96,7 +96,8 @@ def test_micro_batches_may_leave_out_different_layers(precision):
     learn = build_learner("cpu", "tying=embeddings", f"precision={precision}", "discriminator={'model_type': 'electra', "
                           "'embedding_size': 128, 'hidden_size': 64, 'num_attention_heads': 2, 'num_hidden_layers': 3, "
                           "'intermediate_size': 64}")
-    for layer, skips in zip(learn.model.discriminator.base_model.encoder.layer, ([True, False], [False, True], [True])):
+    layers = learn.model.discriminator.base_model.encoder.layer
+    for layer, skips in zip(layers, ([True, False], [False, True], [True])):
         skips = itertools.cycle(skips)  # in the two micro-batches
         layer.register_forward_hook(lambda module, inputs, output, skips=skips: inputs[0] if next(skips) else output)
     x, counts = learn.masks(*batch_of(learn))
@@ -111,7 +112,8 @@ def test_micro_batches_may_leave_out_different_layers(precision):
                                {name: value for name, value in expected.items() if value is not None}, atol=0., rtol=0.)
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.NAdam, partial(torch.optim.SGD, fused=True), Lamb])
+@pytest.mark.parametrize("optimizer", [
+    torch.optim.AdamW, torch.optim.NAdam, partial(torch.optim.SGD, fused=True), Lamb])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_any_optimizer_leaves_out_a_step_whose_gradients_are_not_finite(monkeypatch, optimizer, precision):
     monkeypatch.setattr(pretrain, "build_optimizer", lambda model, lr, *_: optimizer(model.parameters(), lr=.1))

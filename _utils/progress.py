@@ -1,8 +1,12 @@
 """The progress of long work: a bar in a terminal, and in other outputs, such as log files, a line every minute."""
 import sys
+import threading
 import time
 
 from tqdm import tqdm
+
+# Processes show no bars of their own. A lock for them would be reported as leaked after an error (Python 3.14).
+tqdm.set_lock(threading.RLock())
 
 
 class Progress(tqdm):

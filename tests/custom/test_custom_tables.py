@@ -302,7 +302,7 @@ def test_the_index_of_a_prediction_is_the_row_that_pandas_reads(path):
     (["10", "9"], [1, 0], [10, 9]),
     ([["a", "b"], ["a"], []], [[True, True], [False, False]], ["a|b", ""]),
     ([["a|b", "c"], ["c"]], [[True, True], [False, False]], ['["a|b", "c"]', "[]"]),
-    ([1.5, 2, 3], [1.23456789, 2e9], [1.23457, 2e9])])
+    ([1.5, 2, 3], [1.23456789, 2e9], [1.234568, 2e9])])
 def test_predictions_are_labels_numbers_or_joined_labels(labels, decisions, written):
     labelled(labels * 10)
     kind = "multilabel" if isinstance(labels[0], list) else None

@@ -93,13 +93,13 @@ def test_gradients_equal_those_of_plain_autocast(settings):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_micro_batches_may_leave_out_different_layers(precision):
     """As LayerDrop does. The last layer of the discriminator is never used."""
-    learn = build_learner("cpu", "tying=embeddings", f"precision={precision}", "discriminator={'model_type': 'electra', "
-                          "'embedding_size': 128, 'hidden_size': 64, 'num_attention_heads': 2, 'num_hidden_layers': 3, "
-                          "'intermediate_size': 64}")
+    network = {"model_type": "electra", "embedding_size": 128, "hidden_size": 64, "num_attention_heads": 2,
+               "num_hidden_layers": 3, "intermediate_size": 64}
+    learn = build_learner("cpu", "tying=embeddings", f"precision={precision}", f"discriminator={network}")
     layers = learn.model.discriminator.base_model.encoder.layer
     for layer, skips in zip(layers, ([True, False], [False, True], [True])):
         skips = itertools.cycle(skips)  # in the two micro-batches
-        layer.register_forward_hook(lambda module, inputs, output, skips=skips: inputs[0] if next(skips) else output)
+        layer.register_forward_hook(lambda _, inputs, output, skips=skips: inputs[0] if next(skips) else output)
     x, counts = learn.masks(*batch_of(learn))
     expected = gradients_by_autograd(learn, x, counts)
     for number, micro_batch in learn.micro_batches(x):

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 import pandas as pd
-from scipy.stats import entropy, ttest_ind
+from scipy.stats import entropy, ttest_1samp, ttest_ind
 
 from _utils.files import read_json_lines
 from _utils.finetuning.runs import percent
@@ -208,6 +208,22 @@ def differences():
     return rows
 
 
+def recipe_google():
+    """For each rate: means of the default and of `recipe=google`, and their difference with its 95% confidence interval
+    by a paired t-test over finetuning seeds. A row for each task, and one for the mean of the tasks.
+    """
+    dev = finetuned(RESULTS / "finetuning_google")["dev"].unstack("task")[["cola", "stsb", "mrpc", "rte", "qnli"]]
+    dev["mean"] = dev.mean(axis=1)
+    rows = [[] for _ in dev]
+    for rate in ("3e-4", "1e-4"):
+        default, google = (dev.loc[f"{recipe}_lr{rate}"] for recipe in ("default", "google"))
+        for row, task in zip(rows, dev):
+            differences = google[task] - default[task]
+            interval = ttest_1samp(differences, 0).confidence_interval()
+            row += [default[task].mean(), google[task].mean(), differences.mean(), interval.low, interval.high]
+    return rows
+
+
 def budgets():
     """Operations per token of ELECTRA and of masked language modelling, and steps of equal compute.
 
@@ -319,6 +335,7 @@ TABLES = {
     ("results.md", "Scores"): [(2, by_network), (1, differences)],
     ("results.md", "Milestones"): [(0, milestones_of_small)],
     ("results.md", "ELECTRA-Small on GLUE"): [(1, small_on_glue)],
+    ("results.md", "The step of Google's code in finetuning"): [(1, recipe_google)],
     ("speed.md", "Pretraining"): [
         (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
         for batch in ("32x128", "128x128")
@@ -378,11 +395,8 @@ def like(shown, number):
     """
     if "e" in shown:
         return f"{number:.0e}".replace("e-0", "e-")
-    text = (
-        f"{number:,.{len(shown.partition('.')[2])}f}"
-        if "," in shown or number < 1000
-        else f"{number:.{len(shown.partition('.')[2])}f}"
-    )
+    digits = len(shown.partition(".")[2])
+    text = f"{number:z,.{digits}f}" if "," in shown or number < 1000 else f"{number:z.{digits}f}"
     return re.sub(r"^(-?)0\.", r"\1.", text) if re.match(r"-?\.", shown) else text
 
 

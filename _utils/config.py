@@ -65,7 +65,7 @@ class MyConfig(dict):
             raise UserError(f"Invalid value for {name}: {value!r:.200}. Use {accepts}.") from None
         vars(self)["chosen"] |= {name}
         if self.written is not None:
-            self.written[name] = value
+            vars(self)["written"] = self.written.copy_with({name: value}, chosen=[name])
 
     def __getattr__(self, name):
         try:
@@ -141,7 +141,7 @@ def from_command_line(config, argv):
         sys.exit()
     if "kernel" in script and any(argument.startswith(("-f", "--f=")) for argument in arguments):
         arguments = []
-    written = config.written or config.copy_with({})
+    written = config.written or config
     config = written.override(arguments)
     vars(config)["written"] = written
     return config
@@ -330,7 +330,8 @@ def _check_pair(config, objective):
     conflicting = [key for key in of_pair if config[key] is not None]
     if not objective.continues_pairs:
         key, value = objective.selected_by
-        raise UserError(f"A training with {key}={value} cannot continue from initial_weights="
+        of_size = "" if key in config.chosen else f", the default of size={config.size},"
+        raise UserError(f"A training with {key}={value}{of_size} cannot continue from initial_weights="
                         f"{config.initial_weights!r}; it begins with fresh weights. Leave out one of them.")
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "

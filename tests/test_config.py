@@ -308,6 +308,7 @@ def test_a_later_command_line_of_a_notebook_replaces_the_earlier_one(config, der
     first, second = ["script.py", "quickstart=True", "max_length=64"], ["script.py", "device=cpu"]
     again = derive(from_command_line(derive(from_command_line(config, first)), second))
     assert again == derive(from_command_line(config, second))
+    again.copy_with({}).num_workers = 5  # of a copy
     again.num_workers = 7  # in a cell after these, which are then run again
     again = derive(from_command_line(again, second))
     assert again.num_workers == 7 and "num_workers" in again.chosen and config.num_workers != 7

@@ -236,5 +236,5 @@ def check_outputs(network, task, path):
     found = (network.eval()(**inputs_of(network, *of_rows)).logits - zero) / unit
     if not torch.allclose(found.reshape(len(ids), -1), model(*inputs).reshape(len(ids), -1), rtol=1e-3, atol=.01):
         raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} computes other outputs than "
-                        f"SentencePredictor, which was edited, or whose encoder has another activation than GELU. "
-                        f"Predict with python -m _utils predict. {_ADVICE}")
+                        "SentencePredictor, which was edited, whose encoder has another activation than GELU, or whose "
+                        f"scores are too large for their spread. Predict with python -m _utils predict. {_ADVICE}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from _utils.errors import UserError
+from _utils.errors import UserError, is_first_process
 from _utils.files import check_writable, content_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
@@ -135,7 +135,7 @@ class Group:
 
     def report_other_code(self, record):
         """Print a notice, once, if a finished run was trained with other definitions, also where the rest is a log."""
-        if record.code != self.code and not self.has_other_code:
+        if record.code != self.code and not self.has_other_code and is_first_process():
             self.has_other_code = True
             print(f"Notice: finished runs of the group {record.group!r} were trained with code that has changed since. "
                   "To train them again, set another group_name.", file=sys.stderr)

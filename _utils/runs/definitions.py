@@ -15,13 +15,14 @@ def definitions_of(definition):
     indirectly.
 
     They are functions and classes, with the source that runs (in a notebook that of the cells as they were last
-    executed), and plain values, also in tables and attributes of classes. What is imported does not count.
+    executed), and plain values as they are now, also in tables and attributes of classes. Functions and classes that
+    are imported do not count, nor what is imported from _utils.
     """
     module = getattr(definition, "__globals__", None) or vars(sys.modules[definition.__module__])
     found, names = {}, [definition.__name__]
     while names:
         name = names.pop()
-        if name in found or name not in module:
+        if name in found or name not in module or name.startswith("__"):
             continue
         value = module[name]
         if is_defined_in(value, module):

@@ -323,6 +323,7 @@ class ResumeCheckpoint(Callback):
                     "model": learn.model.state_dict(),
                     "optimizer": learn.opt.opt.state_dict(),
                     "scaler": learn.scaler.state_dict(),
+                    "gradients": learn.gradients.state(),
                     "interval": interval,
                     "log_position": self.log.position(),
                 },
@@ -337,6 +338,7 @@ class ResumeCheckpoint(Callback):
         # copied, because on a CPU it would keep mapped tensors
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))
         learn.scaler.load_state_dict(checkpoint["scaler"])
+        learn.gradients.load_state(checkpoint.get("gradients", ()))
         self.training_log.load_interval(checkpoint.pop("interval"))
 
 

@@ -12,6 +12,7 @@ from fastai.optimizer import OptimWrapper
 from torch import nn
 from torch.func import functional_call
 
+from _utils.errors import UserError
 from _utils.optim import clip_gradients
 from _utils.training.callbacks import step_callbacks
 from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
@@ -128,7 +129,7 @@ class MicroBatchLearner(ClippingLearner):
         # A step that is compiled, or a GPU, needs micro-batches of the same shape.
         is_cut = self.device.type == "cpu" and not c.compile and not getattr(model, "reads_padding", False)
         self.pad_token_id = model.pad_token_id if is_cut else None
-        self.gradients = Gradients(model, DTYPES[c.precision])
+        self.gradients = Gradients(model, DTYPES[c.precision], is_fixed=processes.n > 1)
         self.train_metrics = PretrainingMetrics(self.device, only_finite=c.precision != "fp32")
 
     def micro_batches(self, masked):
@@ -165,9 +166,11 @@ class Gradients:
 
     dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that
     of the weights.
+    is_fixed: all losses must depend on the same parameters, because other processes do not know which ones are used.
     """
 
-    def __init__(self, model, dtype):
+    def __init__(self, model, dtype, is_fixed=False):
+        self.is_fixed = is_fixed
         self.half = HalfWeights(model, dtype) if dtype else None
         self.network = self.half or model
         halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
@@ -193,16 +196,31 @@ class Gradients:
         if used != self.used:
             self._use(used)
         n_half = len(self.half_views)
-        if n_half:
+        if any(used[:n_half]):
             torch._foreach_copy_(*_pairs(self.half_views, gradients[:n_half]))
             self.flat[:len(self.flat_half)] += self.flat_half
-        torch._foreach_add_(*_pairs(self.views[n_half:], gradients[n_half:]))
+        if any(used[n_half:]):
+            torch._foreach_add_(*_pairs(self.views[n_half:], gradients[n_half:]))
+
+    def state(self):
+        """Which parameters have gradients, to resume from."""
+        return [p.grad is not None for p in self.parameters]
+
+    def load_state(self, have_gradients):
+        """Give some parameters gradients."""
+        for p, view, has_gradient in zip(self.parameters, self.views, have_gradients):
+            if has_gradient:
+                p.grad = view
 
     def _use(self, used):
-        """Give the used parameters gradients. Those of copies are zero wherever a loss does not use them."""
-        for p, view, is_used in zip(self.parameters, self.views, used):
-            if is_used:
-                p.grad = view
+        """Give the used parameters gradients. Those of copies are zero wherever a loss does not use them.
+
+        UserError if they changed, but `is_fixed`.
+        """
+        if self.is_fixed and self.used:
+            raise UserError("Two losses of a training in several processes depend on different parameters, as with "
+                            "layers that are left out at random. Train in one process.")
+        self.load_state(used)
         if self.half_views:
             self.flat_half.zero_()
         self.used = used

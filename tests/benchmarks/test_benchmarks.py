@@ -37,6 +37,8 @@ def test_the_checks_for_a_gpu_run_in_miniature_on_a_cpu(tmp_path, repo):
 def test_emulated_products_are_rounded_once_also_backward(tmp_path, repo):
     (tmp_path / "products.py").write_text("""
 import torch
+from _utils.training.device import has_on_cpu
+assert has_on_cpu("bf16") or "emulated_bf16" in torch._C._dispatch_dump("aten::addmm")
 torch.manual_seed(0)
 layer, x = torch.nn.Linear(64, 32), torch.randn(8, 64)
 with torch.autocast("cpu", torch.bfloat16):

@@ -10,6 +10,7 @@ import torch
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
+from _utils.errors import UserError
 from _utils.networks import PARTS, sampling
 from _utils.optim import Lamb
 from _utils.seeds import seed_step
@@ -110,6 +111,12 @@ def test_micro_batches_may_leave_out_different_layers(precision):
         name for name, gradient in expected.items() if gradient is None] != []
     torch.testing.assert_close({name: value for name, value in found.items() if value is not None},
                                {name: value for name, value in expected.items() if value is not None}, atol=0., rtol=0.)
+    learn.gradients.is_fixed = True  # as with several processes
+    with pytest.raises(UserError, match="process"):
+        learn.accumulate(*micro_batch, *counts)
+    resumed = build_learner("cpu", "tying=embeddings", f"precision={precision}", f"discriminator={network}")
+    resumed.gradients.load_state(learn.gradients.state())
+    assert all((p.grad is None) == (found[name] is None) for name, p in resumed.model.named_parameters())
 
 
 @pytest.mark.parametrize("optimizer", [

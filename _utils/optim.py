@@ -75,6 +75,14 @@ class Lamb(torch.optim.Optimizer):
                 p.sub_(update * ratio * keep * group["lr"])  # lr may be a tensor
 
 
+def reads_found_inf(optimizer):
+    """Whether an optimizer leaves out a step at which its attribute `found_inf`, (), is 1, as PyTorch's fused ones do.
+
+    Others must not be called, so their step waits for the device.
+    """
+    return getattr(optimizer, "_step_supports_amp_scaling", False)
+
+
 def decay_groups(named_parameters, weight_decay=.01):
     """Two parameter groups from (name, parameter) pairs: with weight decay, and biases and LayerNorms without it (F34).
 

@@ -231,10 +231,9 @@ def check_outputs(network, task, path):
         return
     ids = torch.randint(network.config.vocab_size, (16, 8), generator=torch.Generator().manual_seed(0))
     inputs = ids, torch.ones_like(ids), torch.zeros_like(ids)
-    zero, unit = task.scale if task.head.problem_type == "regression" else (0., 1.)
-    of_rows = [tensor[:, None] for tensor in inputs] if "MultipleChoice" in type(network).__name__ else inputs
-    found = (network.eval()(**inputs_of(network, *of_rows)).logits - zero) / unit
-    if not torch.allclose(found.reshape(len(ids), -1), model(*inputs).reshape(len(ids), -1), rtol=1e-3, atol=.01):
+    expected = model(*inputs)
+    found = task.head.exported_logits(network.eval(), inputs_of(network, *inputs)).view_as(expected)
+    if not torch.allclose(found, expected, rtol=1e-3, atol=.01):
         raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} computes other outputs than "
                         "SentencePredictor, which was edited, whose encoder has another activation than GELU, or whose "
                         f"scores are too large for their spread. Predict with python -m _utils predict. {_ADVICE}")

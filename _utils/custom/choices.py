@@ -73,6 +73,10 @@ class ChoiceHead(Head):
         norm = network.base_model.encoder.layer[-1].output.LayerNorm
         copy_output_layer(weights["weight"], weights["bias"], head, norm)
 
+    def exported_logits(self, network, inputs):
+        """Each text is the only choice of a row."""
+        return super().exported_logits(network, {name: tensor[:, None] for name, tensor in inputs.items()})
+
 
 class ChoiceMetrics(Metrics):
     """Positions, which are not classes."""

@@ -139,6 +139,10 @@ class Head(Part):
         norm = network.base_model.encoder.layer[-1].output.LayerNorm
         copy_output_layer(weights["weight"], weights["bias"], network.classifier, norm)
 
+    def exported_logits(self, network, inputs):
+        """The logits of the output layer, computed by the exported network. inputs: {name: (B, L)} of texts."""
+        return network(**inputs).logits
+
     def exported(self, hf_tokenizer, settings):
         """(tokenizer, {key: value} of config.json) of the exported model.
 

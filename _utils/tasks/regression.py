@@ -55,6 +55,10 @@ class RegressionHead(Head):
         zero, unit = self.task.scale
         super().set_head(network, {"weight": weights["weight"] * unit, "bias": weights["bias"] * unit + zero})
 
+    def exported_logits(self, network, inputs):
+        zero, unit = self.task.scale
+        return (super().exported_logits(network, inputs) - zero) / unit
+
 
 def _correlation(function):
     """A correlation of scipy as a metric; 0 where it is undefined because all predictions or all targets are equal."""

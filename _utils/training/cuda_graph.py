@@ -6,7 +6,7 @@ they read and write tensors at constant addresses only; what changes between ste
 learning rates) and the seeds that are set before each call.
 
 Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is
-scheduled, because PyTorch's fused Adam takes it as a number, or with an optimizer that is not fused.
+scheduled, because PyTorch's fused Adam takes it as a number, or if the optimizer is not fused.
 """
 import contextlib
 import os
@@ -17,6 +17,7 @@ import torch
 from fastai.callback.core import Callback
 
 from _utils.errors import UserError, as_user_error
+from _utils.optim import reads_found_inf
 from _utils.seeds import fork_rng
 
 
@@ -35,9 +36,7 @@ class CompiledStep(Callback):
         self.is_ready = True
         compile_step(self.learn)
         if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
-            # Other optimizers wait for the norm of the gradients.
-            is_fused = getattr(self.learn.opt.opt, "_step_supports_amp_scaling", False)
-            capture_step(self.learn, self.xb, self.with_update and is_fused)
+            capture_step(self.learn, self.xb, self.with_update and reads_found_inf(self.learn.opt.opt))
 
 
 def keep_compiled(folder):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import functional_call
 
 from _utils.errors import UserError
-from _utils.optim import clip_gradients
+from _utils.optim import clip_gradients, reads_found_inf
 from _utils.training.callbacks import step_callbacks
 from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
 from _utils.training.metrics import PretrainingMetrics
@@ -49,13 +49,12 @@ class ClippingLearner(Learner):
         """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ().
 
         measured: as for `clip_gradients`.
-        only_finite: if the norm is not finite, leave weights and moments as they are. PyTorch's fused optimizers and
-        Lamb do so themselves, if told by `found_inf`, without waiting for the device.
+        only_finite: if the norm is not finite, leave weights and moments as they are.
         """
         optimizer = self.opt.opt
         self.scaler.unscale_(optimizer)
         norm = clip_gradients(gradients, measured=measured)
-        if only_finite and getattr(optimizer, "_step_supports_amp_scaling", False):
+        if only_finite and reads_found_inf(optimizer):
             optimizer.found_inf = (~norm.isfinite()).float()
             only_finite = False
         if not only_finite or norm.isfinite():
@@ -170,7 +169,7 @@ class Gradients:
     """
 
     def __init__(self, model, dtype, is_fixed=False):
-        self.is_fixed = is_fixed
+        self.is_fixed, self.names = is_fixed, {p: name for name, p in model.named_parameters()}
         self.half = HalfWeights(model, dtype) if dtype else None
         self.network = self.half or model
         halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
@@ -218,8 +217,10 @@ class Gradients:
         UserError if they changed, but `is_fixed`.
         """
         if self.is_fixed and self.used:
-            raise UserError("Two losses of a training in several processes depend on different parameters, as with "
-                            "layers that are left out at random. Train in one process.")
+            [changed, *_] = [p for p, before, now in zip(self.parameters, self.used, used) if before != now]
+            raise UserError(f"Only one of two losses depends on {self.names[changed]}, as with layers that are left "
+                            "out at random. With several processes, all must depend on the same parameters. Train in "
+                            "one process.")
         self.load_state(used)
         if self.half_views:
             self.flat_half.zero_()

@@ -170,7 +170,8 @@ QUICKSTART = {
     "adam_bias_correction": True,
 }
 # What recipe=... sets, except for keys that the user set.
-BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official", "long_lines": "truncate"}}
+BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official", "long_lines": "truncate",
+                        "clean": False}}
 # Keys that have no effect: the key that decides, a test of its value, and they.
 NO_EFFECT = [
     *(("schedule", name.__eq__, keys) for name, keys in UNUSED_KEYS.items()),

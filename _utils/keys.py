@@ -133,8 +133,8 @@ PRETRAIN_KEYS = {
         "Sets size, datas, vocab, base_run_name and adam_bias_correction, unless you set them."),
         heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (
-        "'google': masking, initial weights and long lines as in Google's code (masking=official, "
-        "initial_weights=official, long_lines=truncate). None: as in electra_pytorch.")),
+        "'google': masking, initial weights, long lines and text as in Google's code (masking=official, "
+        "initial_weights=official, long_lines=truncate, clean=False). None: as in electra_pytorch.")),
     "size": Key(Size, "small", (
         "The recipe: networks and training settings of 'small', 'base' and 'large' from the paper, 'small++' (Google's "
         "released model), 'mini' (overnight on a CPU core, rotary positions), 'quickstart', 'tiny', or "

@@ -176,7 +176,7 @@ DERIVED = {
     "": "size=small datas=openwebtext base_run_name=vanilla quickstart=False schedule=original_linear "
         "sampling=fp32_gumbel temperature=1. electra_mask_style=True adam_bias_correction=False gen_smooth_label=False "
         "disc_smooth_label=False",
-    "recipe=google": "masking=official initial_weights=official",
+    "recipe=google": "masking=official initial_weights=official long_lines=truncate clean=False",
     "recipe=google masking=bernoulli": "masking=bernoulli initial_weights=official",
     # warmup keeps its share of the steps
     "steps=100_000": "warmup_steps=1000", "size=tiny steps=500": "warmup_steps=50",

@@ -79,7 +79,7 @@ class QuestionOptions:
     [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
     doc_stride: tokens from the beginning of a span to that of the next one.   max_query_length: tokens of a question;
     the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.   beam: starts per span, and ends
-    per start.   na_threshold: null odds above which a question counts as unanswerable.
+    per start, with `joint`.   na_threshold: null odds above which a question counts as unanswerable.
     answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and
     MRQA.
     """
@@ -94,6 +94,11 @@ class QuestionOptions:
     na_threshold: float = -2.75
     answerable_weight: NonNegativeFloat = .5
     has_unanswerable: bool = False
+
+    @property
+    def n_starts(self):
+        """Starts per span, and ends per start: of independent ones as many as answers (F73)."""
+        return self.beam if self.joint else self.n_best
 
     @property
     def threshold(self):

@@ -30,9 +30,9 @@ class QuestionHead(nn.Module):
         """hidden (B, L, H), is_answer (B, L), starts (B,) -> logits, or `candidates` in evaluation.
 
         Logits (B, 2 or 3, L) of start, end and, with options.answerability, of "unanswerable" at every position.
-        L is at least options.beam.
+        L is at least options.n_starts.
         """
-        joint, beam = self.options.joint, self.options.beam
+        joint, beam = self.options.joint, self.options.n_starts
         # Google's rows are never that short, because they have the maximum length
         missing = max(0, beam - hidden.shape[1])
         hidden, is_answer = F.pad(hidden, (0, 0, 0, missing)), F.pad(is_answer, (0, missing))

@@ -66,7 +66,7 @@ class QuestionRows(EncodedRows):
     rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in
     it, the position of this token in the row, and their number.   contexts: the Context of each row.
     A question that leaves no room for its context, where Google's code does not terminate (F56), is cut to half of the
-    row.
+    room.
     """
     n_inp = 5
 
@@ -78,7 +78,9 @@ class QuestionRows(EncodedRows):
         for row in questions:
             document, context = encode_context(row["context"], tokenizer)
             query, answer = (tokenizer.encode(row[name], add_special_tokens=False) for name in ("question", "answer"))
-            query.truncate(options.max_query_length if options.max_query_length < room else room // 2)
+            query.truncate(options.max_query_length)
+            if len(query) >= room:
+                query.truncate(room // 2)
             start, end = target_of(row, context, document.ids, answer.ids)
             windows, step = [], min(options.doc_stride, room - len(query))
             document.truncate(room - len(query), room - len(query) - step)

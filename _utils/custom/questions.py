@@ -67,9 +67,10 @@ class QuestionTaskHead(Head):
         na_threshold is None if all questions have an answer.
         """
         hf_tokenizer, _ = super().exported(hf_tokenizer, settings)
-        options, names = self.task.questions, ("doc_stride", "max_query_length", "max_answer_length", "beam")
+        options, names = self.task.questions, ("doc_stride", "max_query_length", "max_answer_length")
         threshold = options.na_threshold if options.has_unanswerable else None
-        return hf_tokenizer, {name: getattr(options, name) for name in names} | {"na_threshold": threshold}
+        values = {name: getattr(options, name) for name in names}
+        return hf_tokenizer, values | {"beam": options.n_starts, "na_threshold": threshold}
 
 
 class QuestionMetrics(Metrics):

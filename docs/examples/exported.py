@@ -149,7 +149,8 @@ def parts_of(tokenizer, question, context, config):
     """(inputs of the parts of a context, each after the question; the number of tokens from one part to the next)."""
     room = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add(pair=True)
     tokens = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    tokens = tokens[:config.max_query_length if config.max_query_length < room else room // 2]
+    tokens = tokens[:config.max_query_length]
+    tokens = tokens[:room // 2] if len(tokens) >= room else tokens
     question = question[:tokens[-1][1]] if tokens else ""
     room -= len(tokens)
     step = min(config.doc_stride, room)

@@ -197,7 +197,7 @@ def test_answers_to_questions(finetuned, rng, na_threshold):
         rows.append({"id": str(i), "question": f"Which {answer}?", "context": context, "answers": answers})
     write_rows("test.jsonl", rows)
     options = {"joint": False, "answerability": False, "doc_stride": 12, "max_answer_length": 8, "max_query_length": 5,
-               "na_threshold": na_threshold}
+               "n_best": 7, "na_threshold": na_threshold}
     _, *model = finetuned(rows, epochs=1, kind="questions", questions=options, test="test.jsonl")
     expected = json.loads(Path("test_outputs/g/mine.json").read_text())
     assert {row["id"]: exported.answer(*model, row["question"], row["context"]) for row in rows} == expected

@@ -16,6 +16,7 @@ from _utils.custom.task_kinds import load_custom_task
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.runs import Runs, run_path
+from _utils.text.special_tokens import text_tokenizer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -127,6 +128,14 @@ def test_a_question_always_leaves_room_for_its_context(small_tokenizer):
     rows = QuestionRows(read_questions("a.json"), small_tokenizer, 12, QuestionOptions(doc_stride=2))
     covered = {first + i for first, _, length in rows.spans.tolist() for i in range(length)}
     assert rows.lengths.max() <= 12 and covered == set(range(len(rows.contexts[0].word_of)))
+
+
+def test_a_question_that_leaves_room_is_not_cut(small_tokenizer):
+    """Also if the maximum length of a question would not."""
+    write("a.json", squad([("beta", 6)]))
+    n_tokens = len(text_tokenizer(small_tokenizer).encode("what is it?", add_special_tokens=False))
+    rows = QuestionRows(read_questions("a.json"), small_tokenizer, n_tokens + 4, QuestionOptions(doc_stride=1))
+    assert {*rows.spans[:, 1]} == {n_tokens + 2}  # the context begins after [CLS], the question and [SEP]
 
 
 def test_questions_from_files_to_predictions(fresh_checkpoint):

@@ -12,7 +12,6 @@ from _utils.errors import UserError
 from _utils.files import read_json_lines, read_text, write_atomically
 from _utils.finetuning.results import as_text
 from _utils.networks import build_network, load_with_head
-from _utils.networks.pretrained import usable_length
 from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.seeds import set_seed
 from _utils.text import text_tokenizer
@@ -126,7 +125,7 @@ def score(model, sentences, device, name):
     """
     encoded = text_tokenizer(model.hf_tokenizer).encode_batch(sentences)
     rows = [(tuple(one.ids), tuple(one.special_tokens_mask)) for one in encoded]
-    longest, limit = max(len(ids) for ids, _ in rows), usable_length(model.network, model.hf_tokenizer, model.run)
+    longest, limit = max(len(ids) for ids, _ in rows), model.length
     if longest > limit:
         raise UserError(f"A sentence has {longest} tokens, but {name!r} was trained with at most {limit}. Shorten it.")
     of_logits = torch.neg if objective_of(model.run).token_score else log_of_original

@@ -15,7 +15,8 @@ from _utils.keys import PRETRAIN_KEYS
 from _utils.names import find_checkpoint
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
-from _utils.objectives.registry import check_fills_masks
+from _utils.objectives.objective_keys import selected
+from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.progress import Progress
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.text import split_held_out
@@ -160,10 +161,13 @@ def load_discriminator(name, of_generator, c, held_out):
     """The discriminator `name`, as in `load_with_head`, for text of the configuration c.
 
     of_generator: the generator's tokenizer.
-    Raises UserError for another vocabulary or too few positions. Prints a warning for one that may have been trained
-    on the text.
+    Raises UserError for another vocabulary, too few positions, and other outputs than logits of "replaced". Prints a
+    warning for one that may have been trained on the text.
     """
     network, _, hf_tokenizer, run = load_with_head(name, "discriminator")
+    if objective_of(run).token_score:
+        raise UserError(f"{name!r} was trained with objective={selected(run)}, so its outputs are not logits of "
+                        "\"replaced\". Choose other discriminators.")
     if differing := of_generator.get_vocab().items() ^ hf_tokenizer.get_vocab().items():
         raise UserError(f"{name!r} has another vocabulary than the generator; the first difference is "
                         f"{min((i, token) for token, i in differing)[1]!r}. Choose networks of one vocabulary.")

@@ -1,5 +1,6 @@
 """Export checkpoints to folders for transformers: `python -m _utils export_hf`."""
 import contextlib
+import copy
 import importlib
 import math
 import os
@@ -41,23 +42,28 @@ def export_hf(ckpt, out_dir, *, vocab=None, half=False, license=None, language=N
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
     if has_keys(checkpoint, FINETUNING_KEYS):
-        exports = [_classifier_export(checkpoint, path)]
+        exports = [_classifier_export(checkpoint, path, half)]
     elif is_pretrained(checkpoint):
         check_format(checkpoint, repr(str(path)))
-        exports = _pretrained_exports(checkpoint, path)
+        exports = _pretrained_exports(checkpoint, path, half)
     else:
-        exports = _pretrained_exports(_of_electra_pytorch(checkpoint, path, vocab), path)
+        exports = _pretrained_exports(_of_electra_pytorch(checkpoint, path, vocab), path, half)
     with new_folder(out_dir) as folder:
         for name, network, *card, facts in exports:
             facts |= {"license": license, "language": language or facts["language"]}
-            # Constants, such as RoFormer's table of angles, stay exact.
-            trained = filter(attrgetter("requires_grad"), network.parameters())
-            for parameter in trained if half else ():
-                parameter.data = parameter.data.half()
-                if not parameter.isfinite().all():
-                    raise UserError(f"A weight of {str(path)!r} is too large for half precision. Leave out --half.")
             save_network(folder / name, network, *card, facts)
     print(*sorted(map(str, Path(out_dir).iterdir())), sep="\n")
+
+
+def to_half(network, path):
+    """Round the trained weights to 16 bits; constants, such as RoFormer's table of angles, stay exact.
+
+    Raises UserError, with the path of the checkpoint, for a weight that is too large.
+    """
+    for parameter in filter(attrgetter("requires_grad"), network.parameters()):
+        parameter.data = parameter.data.half()
+        if not parameter.isfinite().all():
+            raise UserError(f"A weight of {str(path)!r} is too large for half precision. Leave out --half.")
 
 
 @contextlib.contextmanager
@@ -141,7 +147,7 @@ def read_vocab(path, vocab_size):
     return hf_tokenizer
 
 
-def _pretrained_exports(checkpoint, path):
+def _pretrained_exports(checkpoint, path, half):
     """Yield (part, arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run = parts_of(checkpoint), checkpoint["config"]
     objective = objective_of(run)
@@ -158,6 +164,8 @@ def _pretrained_exports(checkpoint, path):
             network.config.update({SELECTED_BY: dict([KEYS[selected(run)].selected_by])})
         if "max_length" in run:  # unlike in a checkpoint of electra_pytorch
             hf_tokenizer.model_max_length = trained_length(network, run)
+        if half:
+            to_half(network, path)
         yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],
                made_by, objective.fills_masks, facts_of_pretraining(run, part))
 
@@ -170,7 +178,7 @@ def _title(run, objective, families):
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
-def _classifier_export(checkpoint, path):
+def _classifier_export(checkpoint, path, half):
     """Return ("classifier", arguments of `save_network`) for a finetuned checkpoint.
 
     Raises UserError if no class of transformers can do it.
@@ -191,7 +199,14 @@ def _classifier_export(checkpoint, path):
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     made_by = {"run": asdict(run), "versions": checkpoint["versions"]}
     network = classifier(checkpoint, config, task, path)
-    check_outputs(network, task, path)
+    if not has_same_outputs(network, task, path):
+        raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} computes other outputs than "
+                        "SentencePredictor, which was edited, whose encoder has another activation than GELU, or whose "
+                        f"scores are too large for their spread. Predict with python -m _utils predict. {_ADVICE}")
+    if half:
+        to_half(network, path)
+        if not has_same_outputs(copy.deepcopy(network).float(), task, path, tolerance=.02):
+            raise UserError(f"Half precision changes the predictions of {str(path)!r}. Leave out --half.")
     return ("classifier", network, hf_tokenizer,
             f"{title} finetuned on {task.title}", training, made_by, True, facts_of_finetuning(run, task))
 
@@ -220,20 +235,17 @@ def classifier(checkpoint, config, task, path):
 
 
 @torch.no_grad()
-def check_outputs(network, task, path):
-    """UserError if the network for transformers does not compute what a checkpoint with SentencePredictor does.
+def has_same_outputs(network, task, path, tolerance=.01):
+    """Whether the network for transformers computes what a checkpoint with SentencePredictor does; True for other ones.
 
     That class may have been edited, and some heads of transformers have the activation of their encoder.
     """
     sentence_predictor = importlib.import_module("finetune").SentencePredictor
     model, *_ = load_finetuned(path, sentence_predictor)
     if not isinstance(model, sentence_predictor):
-        return
+        return True
     ids = torch.randint(network.config.vocab_size, (16, 8), generator=torch.Generator().manual_seed(0))
     inputs = ids, torch.ones_like(ids), torch.zeros_like(ids)
     expected = model(*inputs)
     found = task.head.exported_logits(network.eval(), inputs_of(network, *inputs)).view_as(expected)
-    if not torch.allclose(found, expected, rtol=1e-3, atol=.01):
-        raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} computes other outputs than "
-                        "SentencePredictor, which was edited, whose encoder has another activation than GELU, or whose "
-                        f"scores are too large for their spread. Predict with python -m _utils predict. {_ADVICE}")
+    return torch.allclose(found, expected, rtol=tolerance / 10, atol=tolerance)

@@ -154,10 +154,11 @@ def best_threshold(scores, odds, is_answerable):
 def ensemble(runs):
     """The Answers of several runs to the same questions, combined. runs: lists of Answers.
 
-    Probabilities are summed by text, null odds averaged.
+    Probabilities are averaged by text (0 for one that a run does not have), and so are null odds.
     """
-    totals = [
-        (sum((Counter(one.n_best) for one in answers), Counter()), [one.null_odds for one in answers])
-        for answers in zip(*runs)
-    ]
-    return [Answers(dict(texts.most_common()), float(np.mean(odds))) for texts, odds in totals]
+    combined = []
+    for answers in zip(*runs):
+        totals = sum((Counter(one.n_best) for one in answers), Counter())
+        means = {text: total / len(answers) for text, total in totals.most_common()}
+        combined.append(Answers(means, float(np.mean([one.null_odds for one in answers]))))
+    return combined

@@ -82,7 +82,7 @@ def _has_labels(test, train, columns):
     """(whether the Table of a test set has labels, [warning]).
 
     A file with only empty cells or lists has none. Neither is -1 a label, as on the hub, unless the training file has
-    it.
+    it. UserError if only some are -1 and no training label is negative.
     """
     if missing := [column for column in columns if column not in test.rows]:
         near = nearest(missing[0], test.rows)
@@ -95,6 +95,9 @@ def _has_labels(test, train, columns):
     if found and found <= unknown:
         are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
         warnings = [f"all labels of {test.source} are -1, {are_known}"]
+    elif found & unknown - trained and not any(label.startswith("-") for label in trained):
+        raise UserError(f"{test.source}: some labels are -1, which no training row has, but not all. Write the labels "
+                        "of all rows, or -1 for all.")
     return not found <= unknown - trained, warnings
 
 

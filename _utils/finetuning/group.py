@@ -219,8 +219,11 @@ def score_test_files(c, tables, load):
     is missing. A file without labels leaves them as they are.
     """
     for name, data in tables.items():
-        current = table_key(data.splits["test"]) if data.test_task else None
-        for record in Runs().of(c.group_name, name) if current else ():
+        if not data.test_task:
+            report_earlier_scores(data, Runs().of(c.group_name, name))
+            continue
+        current = table_key(data.splits["test"])
+        for record in Runs().of(c.group_name, name):
             path, evaluations = record.path, {}
             key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
             if record.test_table in (current, key) or record.settings.own_task != data.task.as_data():
@@ -231,6 +234,14 @@ def score_test_files(c, tables, load):
                 evaluation = scores.evaluate(outputs, data.splits["test"]["label"][:])
                 evaluations = with_baseline({"test": evaluation}, data, record.settings)
             add_run(record.with_evaluations(evaluations, test_table=key))
+
+
+def report_earlier_scores(data, runs):
+    """Print a notice if the test scores of runs are of another file than that of a TaskData, which has no labels."""
+    earlier = {record.test_table.rpartition(", ")[0] for record in runs if record.test_table}
+    if earlier and "test" in data.splits:
+        print(f"Notice: the test file of {data.task.title} has no labels. The test scores below are of an earlier one "
+              f"with {', '.join(sorted(earlier))}.")
 
 
 def write_test_files(c, tables, load, predict_test):

@@ -128,6 +128,11 @@ class PretrainedNetwork(NamedTuple):
     hf_tokenizer: PreTrainedTokenizerBase
     run: dict
 
+    @property
+    def length(self):
+        """`usable_length` of the network."""
+        return usable_length(self.network, self.hf_tokenizer, self.run)
+
 
 def load_pretrained(name, size=None):
     """The Pretrained of a checkpoint or its path, a transformers folder or a hub id; None: Google's model of that size.
@@ -278,14 +283,14 @@ def _one_of(parts, part, name):
 
 
 def load_discriminator(name, size, max_length):
-    """The discriminator of a checkpoint, a folder or a hub id.
+    """The PretrainedNetwork of the discriminator of a checkpoint, a folder or a hub id.
 
     Raises UserError for one that is missing, of another size, or too short for max_length tokens.
     """
-    discriminator = load_with_head(name, "discriminator").network
-    _check_size(name, discriminator.config, size)
-    check_length(discriminator, max_length, repr(name))
-    return discriminator
+    loaded = load_with_head(name, "discriminator")
+    _check_size(name, loaded.network.config, size)
+    check_length(loaded.network, max_length, repr(name))
+    return loaded
 
 
 def load_pair(name, size, max_length, tying="embeddings"):
@@ -294,7 +299,7 @@ def load_pair(name, size, max_length, tying="embeddings"):
     Raises UserError as `load_discriminator`, for a missing generator, and for networks that were not trained with the
     parameters that `tying` shares (F24).
     """
-    discriminator = load_discriminator(name, size, max_length)
+    discriminator = load_discriminator(name, size, max_length).network
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
     generator = load_with_head(of_generator, "generator").network
     check_tied_output(generator, name)

@@ -1,4 +1,5 @@
 """A new generator for a trained discriminator, which stays as it is, to continue their training afterwards."""
+from _utils.errors import UserError
 from _utils.networks.build import build_network, shared_modules
 from _utils.networks.pretrained import load_discriminator
 from _utils.objectives.base import Objective
@@ -7,8 +8,11 @@ from _utils.recipes import recipe_of
 
 class NewGenerator(Objective):
     def load_pair(self, c):
-        discriminator = load_discriminator(c.initial_weights, c.size, c.max_length)
-        return fresh_generator(c, discriminator), discriminator
+        name, loaded = c.initial_weights, load_discriminator(c.initial_weights, c.size, c.max_length)
+        if c.max_length > loaded.length:
+            raise UserError(f"max_length={c.max_length} is more than the {loaded.length} tokens for which {name!r} was "
+                            f"trained, and new_generator=True trains no positions. Set max_length={loaded.length}.")
+        return fresh_generator(c, loaded.network), loaded.network
 
 
 def fresh_generator(c, discriminator):

@@ -53,8 +53,9 @@ def check_submission(path, content, rows):
         raise UserError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it "
                         "(the zip must be flat, without folders).")
     if missing := sorted(SUBMISSION.keys() - content.keys()):
-        raise UserError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these "
-                        "tasks in this group, with their test files, or set majority_for_missing=True.")
+        raise UserError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files. Finetune these "
+                        "tasks in this group, with their test files, or run finetune.py with "
+                        "majority_for_missing=True.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
 

@@ -23,11 +23,21 @@ def unigram_entropy(examples, special_ids):
 
     examples: a datasets.Dataset with input_ids.   special_ids: ids that are never masked.
     """
-    rows = examples.select(range(0, len(examples), -(-len(examples) // _MAX_EXAMPLES)))
-    ids = rows.with_format("arrow")[:]["input_ids"].combine_chunks().flatten().to_numpy()
+    ids = _sample(examples).flatten().to_numpy()
     counts = np.bincount(ids, minlength=max(special_ids) + 1)
     counts[special_ids] = 0
     return float(entropy(counts))
+
+
+def longest_example(examples):
+    """Tokens of the longest of up to 50,000 examples, evenly spread. examples: a datasets.Dataset with input_ids."""
+    return int(_sample(examples).value_lengths().to_numpy().max())
+
+
+def _sample(examples):
+    """The token ids of up to _MAX_EXAMPLES examples, a list array."""
+    rows = examples.select(range(0, len(examples), -(-len(examples) // _MAX_EXAMPLES)))
+    return rows.with_format("arrow")[:]["input_ids"].combine_chunks()
 
 
 HELD_OUT = 1024        # held-out examples, at most

@@ -166,10 +166,12 @@ def _check_for_sentencepiece(path, content):
     is_model = b"\0" in content and "\u2581".encode() in content  # its mark of a space
     if is_model or content.startswith(b"<unk>\t0\n"):
         what = "is a SentencePiece model" if is_model else "lists the pieces of a SentencePiece model"
-        raise UserError(f"{path} {what}. Convert the model to a tokenizer: install sentencepiece and protobuf, copy it "
-                        "to tokenizer/sentencepiece.bpe.model, run python -c \"from transformers import "
-                        "XLMRobertaTokenizer as T; T.from_pretrained('tokenizer').save_pretrained('tokenizer')\", and "
-                        "set vocab=tokenizer.")
+        # older versions of transformers convert such a model to another one
+        raise UserError(f"{path} {what}. Convert the model to a tokenizer: run pip install sentencepiece "
+                        "'transformers>=5.24', copy it to tokenizer/tokenizer.model, run python -c \"from transformers "
+                        "import AutoTokenizer as T; T.from_pretrained('tokenizer', cls_token='<s>', sep_token='</s>', "
+                        "pad_token='<pad>', mask_token='<mask>').save_pretrained('tokenizer')\", and set "
+                        "vocab=tokenizer.")
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=False, strip_accents=None):

@@ -12,7 +12,7 @@ from _utils.config import NETWORKS_AND_VOCABULARY, continued_steps, with_schedul
 from _utils.errors import UserError
 from _utils.files import check_writable, content_key, file_chunks, write_text_atomically
 from _utils.names import checkpoint_at
-from _utils.networks.build import count_parameters
+from _utils.networks.build import count_parameters, has_learned_positions, transformers_in
 from _utils.networks.pretrained import add_tokens
 from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
 from _utils.objectives.registry import objective_of
@@ -22,7 +22,14 @@ from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, 
 from _utils.runs.definitions import changed_definitions, definitions_of
 from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.seeds import set_seed
-from _utils.text import load_documents, load_tokenizer, long_lines_of, unigram_entropy, warn_of_repetition
+from _utils.text import (
+    load_documents,
+    load_tokenizer,
+    long_lines_of,
+    longest_example,
+    unigram_entropy,
+    warn_of_repetition,
+)
 from _utils.text.pretraining_data import corpora_of, with_commits
 from _utils.text.special_tokens import content_of, never_masked
 from _utils.training.callbacks import Milestones, ResumeCheckpoint, StopSignals, TrainingLog
@@ -127,6 +134,7 @@ class PretrainingRun:
         if self.networks:
             restore_moments(learn.opt.opt, learn.model, c.initial_weights)
         warn_of_repetition(len(train_ds), c.bs, c.steps)
+        warn_of_untrained_positions(learn.model, longest_example(train_ds.hf_dset), c.max_length)
         entropy = unigram_entropy(train_ds.hf_dset, never_masked(self.hf_tokenizer, c.masking))
         first_step = self.checkpoint["step"] if self.checkpoint else 0
         print_summary(c, self.run_folder, learn, entropy, first_step)
@@ -206,6 +214,13 @@ class PretrainingRun:
             print(f"Notice: {', '.join(changed)} changed since this run began. Its steps before used the earlier "
                   f"definitions. To train all of them with the present ones, {OTHERWISE}")
         return here | {"definitions": began_with}
+
+
+def warn_of_untrained_positions(model, longest, max_length):
+    """Print a warning if positions have embeddings that no example trains. longest: tokens of the longest example."""
+    if longest < max_length and any(map(has_learned_positions, transformers_in(model))):
+        print(f"Warning: the examples have at most {longest} tokens, so the embeddings of later positions are not "
+              f"trained. For max_length={max_length}, longer documents are needed.")
 
 
 def milestone_steps(steps, percents, stop_at):

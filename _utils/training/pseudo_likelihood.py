@@ -13,7 +13,6 @@ from fastcore.basics import chunked
 
 from _utils.errors import UserError
 from _utils.networks import load_with_head, logits_at, replaced_logits
-from _utils.networks.pretrained import usable_length
 from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.progress import Progress
 from _utils.text.special_tokens import templates_of, text_tokenizer
@@ -48,7 +47,7 @@ class TextScorer:
         self.meaning = BY_MASKING if self.loaded.part == "generator" else of_discriminator
         self.tokenizer = text_tokenizer(self.loaded.hf_tokenizer)
         self.before, self.after = templates_of(self.tokenizer)[1].special
-        self.max_length = usable_length(self.loaded.network, self.loaded.hf_tokenizer, self.loaded.run)
+        self.max_length = self.loaded.length
 
     def score(self, texts):
         """Return the TextScore of each of a list of texts.

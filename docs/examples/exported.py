@@ -7,7 +7,6 @@ import itertools
 
 import torch
 import transformers
-from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import Regex, pre_tokenizers
 from transformers import AutoConfig, AutoTokenizer
 
@@ -101,7 +100,8 @@ WORDS = pre_tokenizers.Sequence([  # of spans, as in training
 
 
 def spans(model, tokenizer, text):
-    """[[start, end, label]] of the spans in a text, in characters."""
+    """[[start, end, label]] of the spans in a text, in characters. Needs the package seqeval."""
+    from seqeval.metrics.sequence_labeling import get_entities
     words = WORDS.pre_tokenize_str(text)
     entities = get_entities(tag(model, tokenizer, [word for word, _ in words]))
     return [[words[first][1][0], words[last][1][1], label] for label, first, last in entities]
@@ -174,8 +174,10 @@ def best_part(token, sizes, step):
 
 @torch.no_grad()
 def score(model, tokenizer, text):
-    """The score of a text by an exported discriminator, an ElectraForPreTraining, as by the command score."""
-    return -model(**tokenizer(text, return_tensors="pt")).logits[0, 1:-1].sum()  # without [CLS] and [SEP]
+    """The score of a text by an exported discriminator, as by the command score."""
+    logits = model(**tokenizer(text, return_tensors="pt")).logits[0, 1:-1]  # without [CLS] and [SEP]
+    is_classifier = logits.dim() == 2  # of a family other than ELECTRA, with the labels "original" and "replaced"
+    return (logits[:, 0] - logits[:, 1] if is_classifier else -logits).sum()
 
 
 def embed(encoder, tokenizer, texts):

@@ -6,6 +6,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from tiny_pretraining import FOLDER, save_fresh
 
 from _utils.__main__ import main
+from _utils.errors import UserError
 from benchmarks.replaced_tokens import replaced_scores
 
 
@@ -38,6 +39,13 @@ def test_the_command_prints_one_table(workplace, small_tokenizer, capsys):
     main(["replaced_tokens", *"a.pth b.pth --generator b.pth --text text.txt --rows 9".split()])
     *_, a, b, constant = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in (a, b, constant)] == ["a.pth", "b.pth", "constant"]
+
+
+def test_outputs_that_are_not_logits_of_replaced_are_refused(workplace, small_tokenizer):
+    save_fresh(FOLDER / "a.pth", small_tokenizer)
+    save_fresh(FOLDER / "electric.pth", small_tokenizer, "objective=electric")
+    with pytest.raises(UserError, match="objective=electric"):
+        main(["replaced_tokens", *"a.pth electric.pth --generator a.pth --text text.txt --rows 9".split()])
 
 
 def test_the_text_is_divided_as_in_the_run_of_a_checkpoint_if_the_generator_has_none(

@@ -194,8 +194,10 @@ def test_an_activation_that_the_exported_head_cannot_have_is_refused(tmp_path, f
         export_hf(str(path), str(tmp_path / "out"))
 
 
-def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path, fresh_checkpoint):
-    task = KINDS["regression"]("price", "price", ("text",), scale=(1e6, 3e4))
+@pytest.mark.parametrize("scale", [(1e6, 3e4), (30007., 4.)])
+def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path, fresh_checkpoint, scale):
+    """Infinite, or so coarse that scores would change by a quarter of their standard deviation or more."""
+    task = KINDS["regression"]("price", "price", ("text",), scale=scale)
     path, _ = finetuned(tmp_path, fresh_checkpoint, task)
     with pytest.raises(UserError, match="--half"):
         export_hf(str(path), str(tmp_path / "out"), half=True)

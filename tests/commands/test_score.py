@@ -90,10 +90,13 @@ def test_hypotheses_are_ranked_within_their_group(electric, empty_folder, capsys
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
 
 
-def test_the_example_with_plain_transformers_gives_the_same_score(electric, empty_folder):
-    export_hf(electric, "exported")
+@pytest.mark.parametrize("settings", ["objective=electric", "size=mini"])
+def test_the_example_with_plain_transformers_gives_the_same_score(small_tokenizer, empty_folder, settings):
+    """The discriminator of `mini` is a RoFormer, a classifier with two labels."""
+    checkpoint = str(save_fresh(empty_folder / "one_0_100.0%.pth", small_tokenizer, settings, "max_length=16"))
+    export_hf(checkpoint, "exported")
     model = load_exported("exported/discriminator")
-    for text, scored in zip(TEXTS, load(electric).score(TEXTS)):
+    for text, scored in zip(TEXTS, load(checkpoint).score(TEXTS)):
         assert score_exported(*model, text).item() == pytest.approx(scored.score, abs=1e-5)
 
 

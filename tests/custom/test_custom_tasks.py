@@ -319,7 +319,7 @@ def test_a_checkpoint_of_another_group_is_not_overwritten(start):
         start(OWN | {"name": "c"}, "group_name=a_b")
 
 
-def test_labels_of_the_test_file_may_come_later_and_change(start):
+def test_labels_of_the_test_file_may_come_later_and_change(start, capsys):
     """Finished runs are scored on the labels that the test file has now."""
     texts = sentences(20, seed=1)
 
@@ -329,6 +329,7 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     _, all_a, all_b, unlabelled = map(start_with, ("", "a" * 20, "b" * 20, ""))
     assert all_a.loc["mine (test)", "mean"] + all_b.loc["mine (test)", "mean"] == pytest.approx(100)
     assert len(Runs()) == 1 and unlabelled.loc["mine (test)", "mean"] == all_b.loc["mine (test)", "mean"]
+    assert capsys.readouterr().out.count("an earlier one with 20 rows") == 1
     start_with(list(predictions()))
     assert Runs()[0].scores["test"]["accuracy"] == 1.
 

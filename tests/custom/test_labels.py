@@ -233,6 +233,21 @@ def test_minus_one_is_no_label_unless_the_training_file_has_it(labels, of_test, 
     assert has(data, "test.jsonl are -1") == ("-1" in str(of_test))
 
 
+@pytest.mark.parametrize("labels, of_test, are_valid", [
+    ("xy", [-1, "x"], False), ([0, .5], [-1, .5], False), ([-2, .5], [-1, .5], True)])
+def test_minus_one_beside_other_labels_of_a_test_file_is_refused_unless_numbers_may_be_negative(
+    labels, of_test, are_valid
+):
+    labelled(of_test)
+    Path("a.jsonl").rename("test.jsonl")
+    labelled(list(labels) * 10)
+    if are_valid:
+        assert loaded(test="test.jsonl").test_task
+        return
+    with pytest.raises(UserError, match="test.jsonl.*-1"):
+        loaded(test="test.jsonl")
+
+
 NO_SPAN = '{"text": "Anna left", "label": []}\n' * 2
 
 

@@ -150,6 +150,13 @@ def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_los
     assert saved["step"] == 3 and saved["input_ids"].shape == (8, 32)
 
 
+@pytest.mark.parametrize("text, warns", [("a short line", True), ("a line that is longer " * 9, False)])
+def test_positions_that_no_example_trains_are_reported(workplace, capsys, text, warns):
+    Path("text.txt").write_text(f"{text}\n" * 200)
+    run("documents=line", "steps=1")
+    assert ("embeddings of later positions" in capsys.readouterr().out) == warns
+
+
 def test_a_run_whose_held_out_text_has_no_replaced_token_ends(workplace):
     """Its AUC is undefined."""
     run("mask_prob=.001", "bs=1", "steps=4")
@@ -204,3 +211,5 @@ def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trai
     assert_tied(model)
     first, *_, last = metrics(name="next_5")
     assert last["gen_loss"] < first["gen_loss"] and last["disc_loss"] == pytest.approx(first["disc_loss"], abs=.1)
+    with pytest.raises(UserError, match="max_length=32"):  # the embeddings of later positions would stay untrained
+        continue_from(f"initial_weights={name}", "new_generator=True", "max_length=40")

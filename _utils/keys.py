@@ -119,7 +119,8 @@ _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
-_Stream = Literal[True, None] | count() | Annotated[str, Predicate(_is_amount), Field(
+_True = Annotated[bool, Predicate(bool), Field(description="True")]  # Literal[True] would also accept 1
+_Stream = _True | None | count() | Annotated[str, Predicate(_is_amount), Field(
     description="a text such as '5e9 characters'")]
 _Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as cp1252")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)

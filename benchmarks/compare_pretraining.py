@@ -1,12 +1,10 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
-from collections import defaultdict
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pandas as pd
 
 from _utils.errors import UserError
-from _utils.finetuning.runs import SCORES, Runs
+from _utils.finetuning.runs import SCORES, Runs, setting_differences
 from _utils.names import find_checkpoint
 from _utils.networks.pretrained import config_of, parts_of
 from _utils.objectives.objective_keys import selected
@@ -97,15 +95,8 @@ def print_setting_differences(runs, checkpoints):
     runs: from `finetuning_runs`.   checkpoints: from `of_systems`.
     """
     used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
-    values = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {system, ...}}}
-    for run in used.itertuples():
-        for key, value in asdict(run.row.settings).items():
-            own_group = key == "start_from_mnli" and value == run.row.group
-            values[run.task, key][str(own_group or value)].add(run.system)
-    for (task, key), systems in values.items():
-        if len(systems) > 1 and key != "pretrained_weights":
-            print(f"{task} was finetuned with",
-                  " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in systems.items()))
+    for line in setting_differences(zip(used["system"], used["row"])):
+        print(line)
 
 
 def checkpoint_flops(path):

@@ -360,6 +360,8 @@ def filled(text, places):
     places: {heading: [(index of the first column with numbers, function) of each table]}.
     """
     parts = re.split(r"(?m)^(#+ .*\n)", text)  # text, heading, text, ...
+    missing = places.keys() - {heading.strip("#\n ") for heading in parts[1::2]}
+    assert not missing, f"no such headings: {missing}"
     for i, heading in enumerate(parts):
         if i % 2 and heading.strip("#\n ") in places:
             before, *between = re.split(r"(?m)((?:^\|.*\n)+)", parts[i + 1])  # text, table, text, ...
@@ -380,11 +382,12 @@ def filled_table(table, first_column, raw):
 
 def filled_row(row, first_column, numbers):
     cells = re.split(r"(?<!\\)\|", row)
-    left = iter([float(number) for number in numbers if not pd.isna(number)])
-    cells[first_column + 1 :] = [
-        NUMBER.sub(lambda match: like(match[0], next(left)), cell) for cell in cells[first_column + 1 :]
-    ]
-    assert next(left, None) is None, f"more numbers than in the document: {row}"
+    left = [math.nan if pd.isna(number) else float(number) for number in numbers]
+    for i, cell in enumerate(cells[first_column + 1:], first_column + 1):
+        while left and not NUMBER.search(cell) and math.isnan(left[0]):  # an empty cell
+            left.pop(0)
+        cells[i] = NUMBER.sub(lambda match: like(match[0], left.pop(0)), cell)
+    assert all(map(math.isnan, left)), f"more numbers than in the document: {row}"
     return "|".join(cells)
 
 
@@ -394,7 +397,7 @@ def like(shown, number):
     Its digits after the point, its zero before it, its exponent.
     """
     if "e" in shown:
-        return f"{number:.0e}".replace("e-0", "e-")
+        return f"{number:.{len(shown.partition('e')[0].partition('.')[2])}e}".replace("e-0", "e-")
     digits = len(shown.partition(".")[2])
     text = f"{number:z,.{digits}f}" if "," in shown or number < 1000 else f"{number:z.{digits}f}"
     return re.sub(r"^(-?)0\.", r"\1.", text) if re.match(r"-?\.", shown) else text

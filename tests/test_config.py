@@ -74,6 +74,7 @@ PRETRAINING = {
     "datas=2014,2015": ["2014", "2015"],
     "revisions={'wikipedia': 'main'}": {"wikipedia": "main"},
     "stream=1e6": 1_000_000,
+    "stream=1": 1,
     "stream=5e9 characters": "5e9 characters",
     "vocab=my/vocab.txt": "my/vocab.txt",
     "vocab=3e4": 30000,
@@ -250,10 +251,10 @@ WITHOUT_EFFECT = {
     "size=bert_small temperature=2": "objective=mlm: temperature",
     "objective=electric gen_smooth_label=True": "objective=electric: gen_smooth_label",
     "two_tower_generator=True electra_mask_style=False": "two_tower_generator=True: electra_mask_style",
-    "uniform_generator=True gen_weight=2 generator={'model_type':'bert'}":
-        "uniform_generator=True: generator, gen_weight",
-    "initial_weights=google/electra-small-discriminator new_generator=True disc_weight=2":
-        "new_generator=True: disc_weight",
+    "uniform_generator=True gen_weight=2 generator={'model_type':'bert'} electra_mask_style=False":
+        "uniform_generator=True: generator, gen_weight, electra_mask_style",
+    "initial_weights=google/electra-small-discriminator new_generator=True disc_weight=2 temperature=2":
+        "new_generator=True: disc_weight, temperature",
     "generator={'model_type':'bert'} generator_hidden_size=.5":
         "generator={'model_type': 'bert'}: generator_hidden_size",
     "quickstart=True generator_hidden_size=.5": "tying=all: generator_hidden_size",

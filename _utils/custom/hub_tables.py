@@ -21,7 +21,7 @@ def with_hub_splits(definition):
     """A definition whose 'dev' and 'test' are full names, if 'train' is on the hub.
 
     Without 'dev' and 'groups', the split "validation" (or "dev") is used if there is one; without 'test', "test",
-    unless all its labels are -1, as where they are not public. The training split is neither.
+    unless all its labels are -1, as where they are not public. No split is used twice.
     """
     train = hub_table(definition["train"])
     if train is None:
@@ -29,7 +29,9 @@ def with_hub_splits(definition):
     with _loading(definition["train"], train):
         builder = open_builder(train.path, train.config)
         splits = {*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))}
-    splits -= {*re.findall(r"\w+", train.split)}
+    given = [split_on_hub(train, definition[key]) for key in ("dev", "test") if isinstance(definition[key], str)]
+    used = [table.split for table in (train, *map(hub_table, given)) if table and table.path == train.path]
+    splits -= {*re.findall(r"\w+", " ".join(used))}
     chosen = dict(definition)
     for key, names in (("dev", () if definition["groups"] else _DEV_SPLITS), ("test", ("test",))):
         split = definition[key] or next(filter(splits.__contains__, names), None)

@@ -169,29 +169,27 @@ def _read_conll(path):
         refuse(path, lines[cells.index], are_several & (are_several.mean() >= .5),
                f"lines have several words in column {i}", TEXTS_ADVICE)
     words = table_of_cells(path, pd.DataFrame(cells.tolist(), cells.index), [*map(str, range(n_columns))])
-    return _sentences(words, sentence[cells.index], dict.fromkeys(words.rows, list),
+    return _sentences(words, sentence[cells.index],
                       "an empty line must end each sentence, and a comment begins with # and stands before a sentence. "
                       f"{TEXTS_ADVICE}")
 
 
-def by_sentence(table, column, name, groups=None):
+def by_sentence(table, column, name):
     """The Table of a file with a word in each row as one of sentences, whose cells are lists.
 
     Successive rows with the same cell in `column`, or with an empty one, are a sentence.
-    name: of the task.   groups: a column whose cells are not words.
+    name: of the task.
     """
     check_columns(table, [column], f"Set 'sentence' of the task {name!r} to the column with the numbers of the "
                                    "sentences.")
     numbers = table.rows[column].replace("", None).ffill()
-    columns = {name: "first" if name == groups else list for name in table.rows if name != column}
-    return _sentences(table, (numbers != numbers.shift()).cumsum(), columns,
-                      f"and {column!r} is the number of its sentence.")
+    words = table._replace(rows=table.rows.drop(columns=column))
+    return _sentences(words, (numbers != numbers.shift()).cumsum(), f"and {column!r} is the number of its sentence.")
 
 
-def _sentences(words, sentence, columns, advice):
+def _sentences(words, sentence, advice):
     """The Table of sentences. words: a Table.   sentence: Series of the number of the sentence of each word.
 
-    columns: {column of the words: how its cells are joined}.
     UserError, which ends with `advice`, for malformed words.
     """
     if words.problems:
@@ -200,7 +198,7 @@ def _sentences(words, sentence, columns, advice):
                         f"word needs the same columns, {advice}")
     sentence = sentence.to_numpy()
     places = words.rows.index.to_series().groupby(sentence).first()
-    return words._replace(rows=words.rows.groupby(sentence).agg(columns).set_axis(places))
+    return words._replace(rows=words.rows.groupby(sentence).agg(list).set_axis(places))
 
 
 def _are_comments(lines, cells, sentence):

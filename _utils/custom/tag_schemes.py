@@ -46,9 +46,13 @@ def scheme_warnings(tags):
             "entities as the others do. If they are mistakes, correct them"]
 
 
-def check_scheme(tags, definition):
-    """UserError if the tags, a Series of lists, do not mark entities and so cannot be converted to a scheme."""
+def check_scheme(source, tags, definition):
+    """UserError if the tags, a Series of lists, do not mark entities and so cannot be converted to a scheme.
+
+    source: of their Table.
+    """
     names = tags.explode().dropna().unique()  # missing in a sentence without words
     if not all(map(BIO.fullmatch, names)):
-        raise UserError(f"scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such as B-NP, "
-                        f"I-NP and O, but the labels are {shortened(list(names))}. Leave it out.")
+        raise UserError(f"{source}: scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such "
+                        f"as B-NP, I-NP and O, but the labels are {shortened(list(names))}. Leave it out, or correct "
+                        "them.")

@@ -172,8 +172,8 @@ class Tagging(Classification):
     def load(cls, definition, tables):
         """As `CustomTask.load`, of lists of words and of tags, CoNLL columns, or tables with a word in each row."""
         if definition["sentence"]:
-            given = [definition[key] for key in ("sentence", "name", "groups")]
-            tables = {split: by_sentence(table, *given) for split, table in tables.items()}
+            column, name = definition["sentence"], definition["name"]
+            tables = {split: by_sentence(table, column, name) for split, table in tables.items()}
         text, label = text_and_tags(tables, definition)
         tables, train = find_labels(tables, definition, [text], [label]), tables["train"]
         labels = labels_in(train, label)
@@ -245,8 +245,8 @@ def _tags_in_scheme(definition, tables):
     if not scheme:
         tables.messages.extend(scheme_warnings(tags["train"]))
         return tags
-    check_scheme(tags["train"], definition)
     for split, table in tables.labelled.items():
+        check_scheme(table.source, tags[split], definition)
         tags[split] = tags[split].map(partial(in_scheme, scheme=scheme))
         rows = table.rows.assign(**{label: tags[split].combine_first(table.rows[label])})
         tables.labelled[split] = table._replace(rows=rows)

@@ -14,7 +14,9 @@ from _utils.errors import UserError
 from _utils.tasks.parts import Column
 from _utils.tasks.tables import Table, TaskData, as_label, check_columns, nearest, shortened, to_dataset
 
-_GROUP = Column(lambda cells: cells.map(as_label).replace("", np.nan), "a group", datasets.Value("string"))
+# Of a sentence, whose cells are lists with an item for each word, the group of its first word.
+_GROUP = Column(lambda cells: cells.map(lambda cell: as_label(cell[0] if isinstance(cell, list) else cell))
+                .replace("", np.nan), "a group", datasets.Value("string"))
 
 
 class TaskTables(NamedTuple):
@@ -42,7 +44,8 @@ def choose_columns(tables, definition):
     columns, name = [*tables["train"].rows], definition["name"]
     groups, choices = [*filter(None, [definition["groups"]])], definition["choices"] or []
     if is_conll(definition["train"]):
-        names = definition["text"] or columns[:1], definition["label"] or columns[-1:]
+        others = [column for column in columns if column not in groups]
+        names = definition["text"] or others[:1], definition["label"] or others[-1:]
         texts, labels = ([columns[-1] if name == "-1" else name for name in of_kind] for of_kind in names)
     else:
         labels = definition["label"] or ["label"]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from _utils.errors import UserError
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, task_of
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, setting_differences, task_of
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.progress import counted
 from _utils.runs.log import read_metrics
@@ -247,10 +247,15 @@ def report_checkpoints(runs, groups):
         raise UserError(f"The groups have no task of GLUE in common (WNLI does not count): {'; '.join(tasks)}. "
                         "Finetune one task in all of them.")
     averages, of_groups = common.loc[shared].mean(), [record for record in runs if record.group in groups]
+    compared = [(record.group, record) for record in of_groups if {*headline_scores(record)} & {*shared}]
+    n_runs = {group: scores_of.loc[shared, "runs"] for group in groups for scores_of in [summarize(runs.of(group))]}
     weights = {record.settings.pretrained_weights for record in of_groups}
     parts = [f"best runs, mean of {', '.join(shared)}", as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
+    parts += setting_differences(compared)
+    if len({*itertools.chain.from_iterable(n_runs.values())}) > 1:
+        parts += ["The best runs are of different numbers of runs:", pd.DataFrame(n_runs).to_string()]
     if shared == AVERAGED_TITLES == published_titles(of_groups):
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)

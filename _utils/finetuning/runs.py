@@ -5,6 +5,7 @@ checkpoints/glue/scores.jsonl holds one line for each finished run of every grou
 import json
 import os
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import asdict, field, fields, replace
 from functools import cache
@@ -251,6 +252,22 @@ def _differences(run, group, seed, settings):
     stored, wanted = _values(run.group, run.seed, run.settings), _values(group, seed, settings)
     return [f"{key}={stored.get(key)!r:.200}, not {wanted.get(key)!r:.200}"
             for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
+
+
+def setting_differences(runs):
+    """Yield a line for each setting of a task that is not the same in all runs, except the pretrained weights.
+
+    runs: [(name of a group or a pretraining, FinishedRun)].
+    """
+    names_of = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {name, ...}}}
+    for name, run in runs:
+        for key, value in asdict(run.settings).items():
+            own_group = key == "start_from_mnli" and value == run.group
+            names_of[run.task, key][str(own_group or value)].add(name)
+    for (task, key), names in names_of.items():
+        if len(names) > 1 and key != "pretrained_weights":
+            yield f"{task} was finetuned with " + " and ".join(
+                f"{key}={value} ({', '.join(sorted(of_value))})" for value, of_value in names.items())
 
 
 def _values(group, seed, settings):

@@ -95,11 +95,12 @@ KEYS = {
     ),
     "uniform_generator": ObjectiveKeys(
         ("uniform_generator", True),
-        unused=("generator", "gen_weight", "gen_smooth_label", "temperature", *_OF_NETWORKS),
+        unused=("generator", "gen_weight", "gen_smooth_label", "electra_mask_style", "temperature", *_OF_NETWORKS),
     ),
     "new_generator": ObjectiveKeys(
         ("new_generator", True),
-        unused=("disc_weight", "disc_smooth_label"),  # the discriminator is not trained
+        # the discriminator is not trained
+        unused=("disc_weight", "disc_smooth_label", "sampling", *_SAMPLING),
         checks=(has_discriminator, keeps_discriminator),
         continues_pairs=True,
         has_new_generator=True,

@@ -50,9 +50,9 @@ class TaskData(NamedTuple):
 # Cells
 
 def as_string(value):
-    """A word or label as a string; 1 and 1.0 are the same."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    """A word or label as a string, "" for a missing one; 1 and 1.0 are the same."""
+    if isinstance(value, float):
+        value = None if value != value else int(value) if value.is_integer() else value
     return "" if value is None else str(value)
 
 

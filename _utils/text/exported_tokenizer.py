@@ -41,8 +41,13 @@ def _after_space(part):
 
 
 def _with_settings(content, hf_tokenizer, max_length):
-    """A tokenizer for transformers of the text of a tokenizer.json, with the roles of another's special tokens."""
-    exported = tokenizer_from_json(content, hf_tokenizer.special_tokens_map)
+    """A tokenizer for transformers of the text of a tokenizer.json, with the roles of another's special tokens.
+
+    Their names are those of `text_tokenizer`.
+    """
+    name_of, id_of = text_tokenizer(hf_tokenizer).id_to_token, hf_tokenizer.convert_tokens_to_ids
+    roles = {role: name_of(id_of(token)) for role, token in hf_tokenizer.special_tokens_map.items()}
+    exported = tokenizer_from_json(content, roles)
     exported.model_max_length = max_length
     # of which transformers saves the one in init_kwargs
     exported.split_special_tokens = exported.init_kwargs["split_special_tokens"] = True

@@ -7,7 +7,6 @@ from datasets import concatenate_datasets
 
 from _utils.errors import as_user_error
 from _utils.names import hub_text, without_parts
-from _utils.progress import counted
 from _utils.recipes import is_pair
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import prepare_examples, split_held_out
@@ -80,9 +79,9 @@ def warn_of_shared_files(datas):
     for source, other in itertools.combinations(files, 2):
         shared = files[source].keys() & files[other].keys()
         if shared and files[source].keys() != files[other].keys():
-            print(f"Warning: {source!r} and {other!r} in datas share {counted(len(shared), 'file')}, such as "
+            print(f"Warning: {source!r} and {other!r} in datas share text, such as "
                   f"{min(map(files[source].get, shared))!r}. What one of them holds out may be trained on as part of "
-                  "the other, which makes held-out metrics too good. Name each file once.")
+                  "the other, which makes held-out metrics too good. Name each text once.")
 
 
 def with_commits(c):

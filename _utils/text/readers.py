@@ -157,6 +157,12 @@ def _open(path):
     return lzma.open(path) if suffix == ".xz" else pyarrow.input_stream(path, compression=COMPRESSIONS.get(suffix))
 
 
+def beginning_of(path):
+    """The first bytes of a file, decompressed, at most PIECE."""
+    with reading(path), _open(path) as file:
+        return file.read(PIECE)
+
+
 def invalid_line(path, encoding):
     """The number of the first line of a text file that is not text in this encoding; None if all of it is."""
     number = 1
@@ -208,6 +214,8 @@ def _read_wikiextractor(lines, path):
     article = None
     for number, line in enumerate(lines, 1):
         if line.startswith("<doc "):
+            if article is not None:
+                raise UserError(f"{path}, line {number}: the article before has no </doc>. Repair or replace the file.")
             article = []
         elif article is None:
             if line.strip():

@@ -26,6 +26,7 @@ from _utils.text.prepared_files import prepared
 from _utils.text.readers import (
     LONG,
     Continuation,
+    beginning_of,
     cut_text,
     find_files,
     format_of,
@@ -178,15 +179,17 @@ def _rows(documents):
 
 
 def identity_of(path):
-    """The size and a hash of the first bytes of a file, which its copies share; the path of anything else."""
-    if not os.path.isfile(path):
-        return path
-    with reading(path), open(path, "rb") as file:
-        return os.path.getsize(path), hash(file.read(1 << 12))
+    """The first bytes of a file, decompressed, which its copies share; the path of anything else."""
+    return beginning_of(path) if os.path.isfile(path) else path
 
 
 def real_files(source):
-    """The real paths of the files of an entry of `datas`; the entry itself if it is a name, or has no files."""
+    """The real paths of the files of an entry of `datas`; the entry itself if it is a name, or has no files.
+
+    Of a text of the hub, the entry and its dataset with configuration and split, of which others may be a part.
+    """
+    if text := hub_text(source):
+        return {source, f"{text.path}:{text.config or ''}:{text.split.partition('[')[0]}"}
     if not is_path(source):
         return {source}
     with suppress(UserError):

@@ -16,7 +16,7 @@ SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 # The names by which the token of a role is recognized: BERT's, and those of RoBERTa's and other tokenizers.
 ROLES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "cls_token": ("[CLS]", "<s>", "<cls>"),
          "sep_token": ("[SEP]", "</s>", "<sep>"), "mask_token": ("[MASK]", "<mask>")}
-_NEVER = -1e6       # log-probability of a piece of a Unigram model that must not be found in texts
+_HIDDEN = "\uffff"  # not a character: at the end of the name of a token, so that the model does not find it in texts
 MANY_UNKNOWN = .05  # share of the tokens of a text above which a warning is printed
 
 
@@ -161,15 +161,26 @@ def text_tokenizer(hf_tokenizer):
     "[MASK]" and the other tokens with a role are plain text in raw text (F1). Tokens that a user added to the
     tokenizer, such as <e1> or [NUM], are tokens. Pretraining, finetuning and predictions all use it.
     """
-    content = json.loads(hf_tokenizer.backend_tokenizer.to_str())
-    roles = hf_tokenizer.special_tokens_map.values()
+    content = json.loads(hf_tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+    roles, model = hf_tokenizer.special_tokens_map.values(), content["model"]
     for token in content["added_tokens"]:
         token["special"] = token["content"] in roles
-    if content["model"]["type"] == "Unigram":  # which would find their names among its pieces
-        content["model"]["vocab"] = [[piece, _NEVER if piece in roles else score]
-                                     for piece, score in content["model"]["vocab"]]
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))
-    tokenizer.encode_special_tokens = True  # as text; pickling loses this setting
+    tokenizer, words = _with_special_as_text(content), dict(model["vocab"])
+    names = ({*roles} - {model.get("unk_token")}) & words.keys()
+    found = {i for name in names for i in tokenizer.encode(f"a {name} a", add_special_tokens=False).ids}
+    is_unigram = model["type"] == "Unigram"  # finds names among its pieces; others find words that are not divided
+    if not is_unigram and found.isdisjoint(map(hf_tokenizer.convert_tokens_to_ids, names)):
+        return tokenizer
+    words = {word + _HIDDEN * (word in names): value for word, value in words.items()}
+    model["vocab"] = [*words.items()] if is_unigram else words
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in names]
+    return _with_special_as_text(content)
+
+
+def _with_special_as_text(content):
+    """The tokenizers.Tokenizer of the content of a tokenizer.json, for which special tokens are text."""
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
+    tokenizer.encode_special_tokens = True  # pickling loses this setting
     return tokenizer
 
 

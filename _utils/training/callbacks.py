@@ -218,12 +218,20 @@ class TrainingLog(Callback):
 class Milestones(Callback):
     """Evaluates held-out text and saves the model at some steps. This time does not count as training.
 
-    at_steps: from `milestone_steps`.   save(percent or step): writes a checkpoint.   log: as in TrainingLog.
+    at_steps: from `milestone_steps`.   path_of, save: functions of a percent or a step; the path of its checkpoint, and
+    writing it.   log: as in TrainingLog.
     """
     order = 11
 
-    def __init__(self, at_steps, save, log):
+    def __init__(self, at_steps, path_of, save, log):
         store_attr()
+
+    def before_train(self):
+        """Make up for a milestone at the step from which the run resumes, if it was none when the run was there."""
+        missing = [at for at in self.at_steps.get(self.learn.train_iter, ()) if not self.path_of(at).exists()]
+        if self.learn.processes.any((bool(missing),))[0]:
+            self.after_batch()
+            self.resume_checkpoint.save()  # with the new row of the log
 
     def after_batch(self):
         step = self.learn.train_iter

@@ -155,7 +155,7 @@ class PretrainingRun:
             milestones = milestone_steps(c.steps, c.milestones, stop_at)
             learn.add_cbs([
                 training_log,
-                Milestones(milestones, lambda at: self.save_milestone(learn, at), log),
+                Milestones(milestones, self.run_folder.milestone, lambda at: self.save_milestone(learn, at), log),
                 ResumeCheckpoint(
                     self.run_folder.folder, must_match, log, signals, c.save_minutes, checkpoint=self.checkpoint
                 ),

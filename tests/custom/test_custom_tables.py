@@ -122,6 +122,18 @@ def test_a_table_may_have_a_word_in_each_row(numbers):
     assert set.union(*groups) == {"a", "b", "c"} and not set.intersection(*groups)
 
 
+@pytest.mark.parametrize("columns", ["word tag doc", "doc word tag"])
+def test_sentences_of_a_group_in_conll_columns_stay_in_one_split(columns):
+    """Whatever their length. The column of the group is neither the text nor the label."""
+    sentences = [[("word", "XY"[n % 2], f"d{doc}")] * (n + 1) for doc in range(20) for n in range(5)]
+    order = ["word tag doc".split().index(name) for name in columns.split()]
+    lines = ["".join(" ".join(word[i] for i in order) + "\n" for word in words) for words in sentences]
+    splits = loaded(write("a.conll", "\n".join(lines)), groups=str(columns.split().index("doc")), dev=.2).splits
+    train, dev = (set(splits[split]["group"]) for split in ("train", "validation"))
+    assert len(train) == 16 and len(dev) == 4 and not train & dev
+    assert {*itertools.chain.from_iterable(splits["train"]["text"])} == {"word"}
+
+
 @pytest.mark.parametrize("row", [
     '"[\'Anna\', ""d\'Arc"", \'went\']","[\'B-PER\', \'I-PER\', \'O\']"\n',
     'Anna d\'Arc went,"[""B-PER"", ""I-PER"", ""O""]"\n',
@@ -169,6 +181,13 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels():
     correct_but_for_one, targets = torch.eye(4)[[0, 3, 3]], data.splits["test"]["label"][:]
     scores = data.test_task.scores.score(correct_but_for_one, targets)
     assert scores == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
+
+
+def test_a_dev_file_without_a_scheme_is_not_converted_to_one():
+    write("a.conll", "Anna B-PER\nleft O\n\n" * 9)
+    write("b.conll", "Anna PER\nleft O\n\n" * 9)
+    with pytest.raises(UserError, match="b.conll.*scheme='bioes'.*PER"):
+        loaded("a.conll", dev="b.conll", scheme="bioes")
 
 
 @pytest.mark.parametrize("scheme, tags", [

@@ -58,6 +58,7 @@ def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
         "imdb classification train=36 validation=4 test=10 True neg pos": {"train": "some/imdb"},
         "imdb classification train=20 validation=5 test=5 True neg pos": {
             "train": "some/imdb::train[:50%]", "dev": "test[:5]", "test": "some/imdb:plain:test[5:]"},
+        "imdb classification train=40 validation=10 False neg pos": {"train": "some/imdb", "dev": "test"},
         "conll tagging train=20 validation=2 test=2 True B-PER I-PER O": {
             "train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
         "conll tagging train=1 validation=1 test=2 True B-PER I-PER O": {

@@ -93,6 +93,15 @@ def test_the_command_prints_every_group_and_the_comparison(empty_folder, capsys)
         glue_results(["seed_3"])
 
 
+def test_differences_between_groups_are_named_beside_their_comparison(empty_folder, capsys):
+    for number in (0, 1):
+        add_run(row("rte", number, 50., "one"))
+    add_run(row("rte", 0, 60., "two", settings={"epochs": 50}))
+    glue_results()
+    printed = capsys.readouterr().out
+    assert "epochs=50 (two)" in printed and "different numbers of runs" in printed
+
+
 def test_groups_without_a_common_task_are_an_error_that_names_their_tasks(empty_folder, capsys):
     """Without the names of groups, the tables of all are enough."""
     for group, tasks in {"one": ("rte", "wnli"), "two": ("cola", "sst2", "wnli")}.items():

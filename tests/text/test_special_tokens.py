@@ -22,6 +22,7 @@ from _utils.text import load_documents, load_tokenizer, never_masked, templates_
 from _utils.text.examples import prepare_examples
 from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
+from _utils.text.vocabulary import tokenizer_from_json
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
 
@@ -72,17 +73,39 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
 
 
-def test_names_of_special_tokens_in_a_text_are_plain_text(kind, tmp_path):
-    """Also if they are pieces of a Unigram model, as those of XLM-RoBERTa are (F1)."""
-    tokenizer = train(kind)
+@pytest.mark.parametrize("has_signs", [False, True])
+def test_names_of_special_tokens_in_a_text_are_plain_text(kind, tmp_path, has_signs):
+    """Also if they are pieces of a Unigram model, as those of XLM-RoBERTa are, or words between spaces (F1).
+
+    has_signs: whether a Unigram model has pieces of which such names consist, too.
+    """
+    tokenizer, pieces = train(kind), [[sign, -20.] for sign in "<>/mk" * has_signs]
+    if kind.lower().startswith("word") and not has_signs:
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     content = json.loads(tokenizer.to_str())
     if content["model"]["type"] == "Unigram":
         content["model"]["vocab"] = [[piece, 0. if piece in ROBERTA else score]
-                                     for piece, score in content["model"]["vocab"]] + [[sign, -20.] for sign in "<>/mk"]
+                                     for piece, score in content["model"]["vocab"]] + pieces
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
-    ids = text_tokenizer(loaded).encode("a <mask> [MASK] or <pad> [PAD] </s>", add_special_tokens=False).ids
+    text = "a <mask> [MASK] or <pad> [PAD] </s>"
+    ids = text_tokenizer(loaded).encode(text, add_special_tokens=False).ids
     assert not {*ids} & {*loaded.all_special_ids} - {loaded.unk_token_id}
+    exported_tokenizer(loaded, 64).save_pretrained(tmp_path / "text")
+    exported = AutoTokenizer.from_pretrained(tmp_path / "text")
+    assert exported(text)["input_ids"] == encoded(loaded, text).ids
+    assert exported.all_special_ids == loaded.all_special_ids
+
+
+def test_a_unigram_model_divides_text_as_before():
+    """A character that is only part of longer pieces."""
+    pieces = [*((name, 0.) for name in ROBERTA), ("\u2581aa", -1.), ("aa", -1.), ("bb", -1.), ("a", -9.), ("b", -9.),
+              ("aXb", -9.), ("\u2581", -3.)]
+    tokenizer = Tokenizer(models.Unigram(pieces, ROBERTA.index("<unk>")))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    roles = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), ROBERTA))
+    loaded = tokenizer_from_json(tokenizer.to_str(), roles)
+    assert text_tokenizer(loaded).encode("aaaaXbb").ids == tokenizer.encode("aaaaXbb").ids
 
 
 def test_tags_and_questions_use_added_tokens(folder, tmp_path):

@@ -187,6 +187,13 @@ def test_files_that_change_while_they_are_read_are_not_kept_as_what_they_were(tm
     assert not list(tmp_path.glob("documents_*"))
 
 
+@pytest.mark.parametrize("end", ["", '<doc id="4">\nFour\n\nLast.\n</doc>\n'])
+def test_an_article_without_an_end_is_an_error(tmp_path, texts_of, end):
+    write(tmp_path / "wiki_00", ARTICLES.removesuffix("</doc>\n") + end)
+    with pytest.raises(UserError, match="wiki_00.*</doc>"):
+        texts_of("wiki_00")
+
+
 def test_files_that_two_entries_share_are_reported(tmp_path, capsys):
     """One entry's held-out text would be another's training text."""
     for name, text in ("texts/a.txt", TXT), ("texts/b.txt", "another text"), ("copies/c.txt", TXT):
@@ -195,5 +202,12 @@ def test_files_that_two_entries_share_are_reported(tmp_path, capsys):
     for other in (file, str(tmp_path / "copies")):
         warn_of_shared_files([folder, other])
         assert f"'{os.path.realpath(file)}'" in capsys.readouterr().out
+    write(tmp_path / "compressed/d.txt.gz", gzip.compress(TXT.encode()))
+    write(tmp_path / "compressed/e.txt", "text of its own")
+    for sources in [file, str(tmp_path / "compressed")], ["a/b", "a/b::train[:10%]"], [
+            "wikipedia", "wikimedia/wikipedia:20231101.en"]:
+        warn_of_shared_files(sources)
+        assert capsys.readouterr().out.startswith("Warning"), sources
     warn_of_shared_files([folder, same])  # equal files are divided equally
+    warn_of_shared_files(["a/b::train", "a/b::validation"])
     assert not capsys.readouterr().out

@@ -119,6 +119,16 @@ def test_run_that_stops_at_chosen_steps_equals_uninterrupted_run(workplace, opti
     assert_equal_checkpoints()
 
 
+def test_the_step_to_stop_at_is_a_milestone_also_if_the_run_was_interrupted_there(workplace, stop_after):
+    stop_after(3)
+    with pytest.raises(Stopped):
+        run()
+    run("stop_at=4", resume=True)
+    run("stop_at=4", resume=True)  # once
+    assert load_checkpoint(FOLDER / "mini_5_step4.pth")["step"] == 4
+    assert [row["step"] for row in metrics("held_out")] == [4]
+
+
 def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     run("base_run_name=whole", "steps=8")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

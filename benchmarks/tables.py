@@ -317,6 +317,14 @@ def loader():
     ]
 
 
+def precisions():
+    """Held-out metrics of the quickstart in bf16 and in fp32: mean, lowest and highest of the seeds."""
+    runs = pd.json_normalize([row for _, row in read_json_lines(RESULTS / "quickstart/precision.jsonl", "Restore it.")])
+    by_precision = runs.groupby("precision").agg(["mean", "min", "max"])
+    metrics = "held_out.gen_loss_hidden", "held_out.disc_auc", "damaged_text.auc"
+    return [by_precision[metric].to_numpy().ravel().tolist() for metric in metrics]
+
+
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
 TABLES = {
@@ -339,7 +347,7 @@ TABLES = {
     ("speed.md", "Pretraining"): [
         (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
         for batch in ("32x128", "128x128")
-    ],
+    ] + [(1, precisions)],
     ("speed.md", "Data"): [
         (1, loader),
         (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s", "ratio to tokenizers alone")),

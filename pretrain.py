@@ -308,8 +308,8 @@ def tie(generator, discriminator=None, tying="embeddings"):
 #
 # The generator's output layer is as wide as the vocabulary, and is computed for the masked tokens only, as in Google's
 # code (unlike electra_pytorch, D16). The M masked tokens of a batch are its *slots*: each has a position in the
-# flattened batch, and a weight, which is 1. On a GPU, M is fixed with room to spare so that all batches have the same
-# shapes; spare slots have the weight 0.
+# flattened batch, and a weight, which is 1. On a GPU, or compiled, M is fixed with room to spare so that all batches
+# have the same shapes; spare slots have the weight 0.
 #
 # With official masking, a position that was drawn twice has two slots, so it is predicted and sampled twice. If its
 # samples differ, Google's code puts in neither, but the token whose id is the floor of the mean of their ids (F12,

@@ -118,9 +118,10 @@ def restore_moments(optimizer, model, folder):
     """
     moments = {f"{file.parent.name}.{name}": value
                for file in Path(folder).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
-    if moments and not optimizer.state:  # AdamW and Lamb create theirs in the first step
+    if moments and not isinstance(optimizer, AdamNoBiasCorrection):
         print(f"warning: the moments of Adam in {folder} are for Adam without bias correction; this run starts with "
               f"zeros.")
+        return
     for name, parameter in model.named_parameters():
         for key, moment in optimizer.state[parameter].items():
             if (stored := moments.get(f"{name}.{key}")) is not None:

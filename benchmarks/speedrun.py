@@ -15,6 +15,7 @@ The other keys are those of pretrain.py, with other defaults: recipe=google, com
 of finetune.py. Rerun the same command to resume after an interruption, with the same number of steps.
 """
 import contextlib
+import gc
 import math
 import os
 import shlex
@@ -23,6 +24,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Literal
+
+import torch
 
 import finetune
 import pretrain
@@ -219,6 +222,8 @@ def main(arguments):
         deadline = None if given.steps else started + 60 * (given.minutes or MINUTES)
         train(c, deadline, given.keep, given.warmup_steps)
     if "finetune" in given.stages:
+        gc.collect()  # the learner, whose memory the processes need
+        torch.cuda.empty_cache()
         settings = [f"{key}={given[key]}" for key in (*SHARED, *OF_FINETUNING)]
         settings += [f"end={given.runs}", f"pretrained_checkpoint={milestone.name}"]
         finetune_in_processes(given.at_once, settings)

@@ -27,7 +27,9 @@ class PredictsTokens:
         self.mlm_logits = logits_at(self.discriminator, disc_inputs, slots.positions)
 
     def forward(self, *inputs):
-        return super().forward(*inputs)._replace(extra=self.mlm_logits)
+        output = super().forward(*inputs)
+        logits, self.mlm_logits = self.mlm_logits, None  # which may be as large as the rest of a step
+        return output._replace(extra=logits)
 
 
 class TwoLosses(NamedTuple):

@@ -238,14 +238,14 @@ class Milestones(Callback):
         if step not in self.at_steps:
             return
         self.compare_weights()
-        if not self.log:
-            return
         paused = time.perf_counter()
-        self.training_log.check_finite()  # a milestone has finite weights
-        for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
-            self.evaluate(step, loader)
-        for at in self.at_steps[step]:
-            self.save(at)
+        if self.log:
+            self.training_log.check_finite()  # a milestone has finite weights
+            for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
+                self.evaluate(step, loader)
+            for at in self.at_steps[step]:
+                self.save(at)
+        self.learn.processes.wait()  # longer than in a step, as for an upload
         self.training_log.started += time.perf_counter() - paused
 
     def compare_weights(self):

@@ -5,8 +5,8 @@ CUDA graph launches all kernels of a function at once. The three functions of Pr
 they read and write tensors at constant addresses only; what changes between steps reaches them through tensors (batch,
 learning rates) and the seeds that are set before each call.
 
-Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is
-scheduled, because PyTorch's fused Adam takes it as a number, or if the optimizer is not fused.
+Two things are not captured: fp16, whose loss scaling was not tried in a graph; and the update if momentum is scheduled,
+because PyTorch's fused Adam takes it as a number, or if the optimizer does not read `found_inf`.
 """
 import contextlib
 import os
@@ -81,9 +81,6 @@ def capture_step(learn, batch, with_update=True):
     fails.
     """
     learn.xb = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
-    for group in learn.opt.opt.param_groups:
-        if "capturable" in group:  # PyTorch's own Adam
-            group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
     with state_restored(learn), as_user_error("compile=True failed ({error}). If memory ran out, lower micro_batch; "
                                               "otherwise leave compile out."):
@@ -93,14 +90,23 @@ def capture_step(learn, batch, with_update=True):
         # come from another.
         stream = torch.cuda.Stream()
         warm_up(learn, stream)
+        set_capturable(learn.opt.opt, with_update)
         pool = torch.cuda.graph_pool_handle()
         for name in ("masks", "accumulate", "update")[:3 if with_update else 2]:
             setattr(learn, name, CapturedFunction(getattr(learn, name), pool, stream))
         learn._do_one_batch()
         torch.cuda.synchronize()
+        set_capturable(learn.opt.opt, False)
     learn.xb = batch
     if with_update:
         learn.update.before = partial(fill_rates, rates, learn.opt.opt)
+
+
+def set_capturable(optimizer, is_capturable):
+    """Tell PyTorch's Adam whether its step is captured. It refuses another capture, and warns of another use."""
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            group["capturable"] = is_capturable
 
 
 def fill_rates(rates, optimizer):

@@ -237,10 +237,12 @@ def milestone_steps(steps, percents, stop_at):
 def fit_to_hardware(c, networks, hf_tokenizer, processes):
     """The configuration with precision and micro_batch chosen where they are None. A resumed run keeps its size.
 
+    Both are the same in all processes: fp16 if one of several GPUs does not support bf16.
     networks: trained ones to continue from, or None.
     """
     device = torch.device(c.device)
-    c = c.copy_with({"precision": choose_precision(c.precision, device)})
+    chosen = processes.gather(choose_precision(c.precision, device))
+    c = c.copy_with({"precision": "fp16" if "fp16" in chosen else chosen[0]})
     size = c.micro_batch
     if size is None:
         objective = objective_of(c)

@@ -125,7 +125,7 @@ class ChoiceRows(EncodedRows):
 
     def __init__(self, pairs, n_choices, labels):
         self.pairs, self.n_choices, self.labels = pairs, n_choices, torch.tensor(labels)
-        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, [1] * len(labels)
+        self.flat, self.full_lengths = pairs.flat, pairs.full_lengths
         self.n_examples = len(labels)
         self.lengths = pairs.lengths.reshape(-1, n_choices).max(1)
 

@@ -20,8 +20,8 @@ def load_rows(source):
 def with_hub_splits(definition):
     """A definition whose 'dev' and 'test' are full names, if 'train' is on the hub.
 
-    Without 'dev' and 'groups', the split "validation" (or "dev") is used if there is one; without 'test', "test",
-    unless all its labels are -1, as where they are not public. No split is used twice.
+    Without 'dev' and 'groups', the split "validation" (or "dev") is used if there is one; without 'test', "test". No
+    split is used twice.
     """
     train = hub_table(definition["train"])
     if train is None:
@@ -36,15 +36,7 @@ def with_hub_splits(definition):
     for key, names in (("dev", () if definition["groups"] else _DEV_SPLITS), ("test", ("test",))):
         split = definition[key] or next(filter(splits.__contains__, names), None)
         chosen[key] = split_on_hub(train, split) if isinstance(split, str) else split
-    if chosen["test"] and not definition["test"] and not _is_labelled(load_rows(chosen["test"])):
-        chosen["test"] = None
     return {**chosen, "dev": chosen["dev"] or .1}
-
-
-def _is_labelled(rows):
-    """Whether some row of a Dataset has a label: False if those of a column of classes are all -1."""
-    classes = [name for name, feature in rows.features.items() if isinstance(feature, datasets.ClassLabel)]
-    return all({*rows[name]} != {-1} for name in classes)
 
 
 @contextlib.contextmanager

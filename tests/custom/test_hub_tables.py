@@ -53,7 +53,7 @@ def sets(machine):
 
 
 def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
-    """A split "validation" is the dev set, and "test" is used if it has labels."""
+    """A split "validation" is the dev set, and "test" the test set, also without labels."""
     tasks = {
         "imdb classification train=36 validation=4 test=10 True neg pos": {"train": "some/imdb"},
         "imdb classification train=20 validation=5 test=5 True neg pos": {
@@ -63,7 +63,7 @@ def test_tables_of_each_kind_have_names_of_classes_and_their_splits(sets):
             "train": "some/conll", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
         "conll tagging train=1 validation=1 test=2 True B-PER I-PER O": {
             "train": "some/conll::validation", "kind": "tagging", "text": "tokens", "label": "ner_tags"},
-        "boolq classification train=20 validation=2 False False True": {
+        "boolq classification train=20 validation=2 test=4 False False True": {
             "train": "some/boolq", "text": ["question", "passage"]},
         "swag choices train=20 validation=2 False 0 1": {
             "train": "some/swag", "kind": "choices", "text": ["sent1", "sent2"], "choices": ["ending0", "ending1"],

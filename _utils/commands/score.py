@@ -1,12 +1,11 @@
 """Score texts with a pretrained network: `python -m _utils score`."""
 import json
 import sys
-from pathlib import Path
 
 import pandas as pd
 
-from _utils.custom.definition import is_conll
-from _utils.custom.table_files import FORMATS, read_table
+from _utils.commands.predict import is_table
+from _utils.custom.table_files import read_table
 from _utils.errors import UserError
 from _utils.files import read_text
 from _utils.names import check_file
@@ -40,10 +39,9 @@ def read_texts(file, text=None, group=None):
 
     Raises UserError, with the line, for an empty text, and for a missing column.
     """
-    suffix = Path(file).suffix.lower()
     if file != "-":
         check_file(file, "Pass a file with one text per line, a table, or - for standard input.")
-    if suffix in FORMATS and not is_conll(file):
+    if is_table(file):
         table = read_table(file)
         if table.problems:
             place, problem = next(iter(table.problems.items()))

@@ -124,3 +124,9 @@ def test_lines_and_columns_that_are_missing_are_named(electric, empty_folder, ca
                                  ("texts.txt", ["--text", "id"], "--text id"), ("missing.txt", [], "missing.txt")):
         with pytest.raises(UserError, match=named):
             main(["score", electric, file, *options])
+
+
+def test_a_file_of_words_and_tags_is_not_read_as_texts(electric, empty_folder):
+    Path("words.conll").write_text("Anna B-PER\nleft O\n\nwho O\nleft O\n")
+    with pytest.raises(UserError, match="words.conll.*'text'"):
+        main(["score", electric, "words.conll"])

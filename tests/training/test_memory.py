@@ -2,24 +2,38 @@
 import pytest
 import torch
 from electra_models import build
+from transformers import RoFormerPreTrainedModel
 
 from _utils.errors import UserError
 from _utils.training.device import micro_batch_size
 
 
-def test_micro_batches_grow_with_the_free_memory_of_a_gpu(monkeypatch):
-    """It is an error if the networks do not fit. Memory that PyTorch holds without using it is free."""
-    with torch.device("meta"):
-        model = build("large")
-
-    def size(free, reserved=0, allocated=0):
-        free, reserved, allocated = (gigabytes * 10 ** 9 for gigabytes in (free, reserved, allocated))
+@pytest.fixture
+def size_on_gpu(monkeypatch):
+    """size(model, gigabytes free, reserved and allocated by PyTorch): the micro-batch of 2,048 x 512 tokens."""
+    def size(model, free, reserved=0, allocated=0):
+        free, reserved, allocated = (int(gigabytes * 10 ** 9) for gigabytes in (free, reserved, allocated))
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 141 * 10 ** 9))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated)
         networks = [model.generator, model.discriminator]
         return micro_batch_size(torch.device("cuda"), 2048, 512, "bf16", networks, .25)
-    assert 1 <= size(16) < size(40) and 2048 % size(40) == 0
-    assert size(20, reserved=25, allocated=5) == size(40)
+    return size
+
+
+def test_micro_batches_grow_with_the_free_memory_of_a_gpu(size_on_gpu):
+    """It is an error if the networks do not fit. Memory that PyTorch holds without using it is free."""
+    with torch.device("meta"):
+        model = build("large")
+    assert 1 <= size_on_gpu(model, 16) < size_on_gpu(model, 40) and 2048 % size_on_gpu(model, 40) == 0
+    assert size_on_gpu(model, 20, reserved=25, allocated=5) == size_on_gpu(model, 40)
     with pytest.raises(UserError, match="4.0 GB"):
-        size(4)
+        size_on_gpu(model, 4)
+
+
+def test_micro_batches_are_smaller_where_attention_is_not_fused(size_on_gpu, monkeypatch):
+    with torch.device("meta"):
+        model = build("mini")
+    size = size_on_gpu(model, 1)
+    monkeypatch.setattr(RoFormerPreTrainedModel, "_supports_sdpa", True)
+    assert 1 <= size <= size_on_gpu(model, 1) / 2

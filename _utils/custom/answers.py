@@ -154,7 +154,7 @@ def best_threshold(scores, odds, is_answerable):
 def ensemble(runs):
     """The Answers of several runs to the same questions, combined. runs: lists of Answers.
 
-    Probabilities are averaged by text (0 for one that a run does not have), and so are null odds.
+    The probabilities of a text are averaged, 0 in a run that does not have it, and so are null odds.
     """
     combined = []
     for answers in zip(*runs):

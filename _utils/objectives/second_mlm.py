@@ -28,7 +28,7 @@ class PredictsTokens:
 
     def forward(self, *inputs):
         output = super().forward(*inputs)
-        logits, self.mlm_logits = self.mlm_logits, None  # which may be as large as the rest of a step
+        logits, self.mlm_logits = self.mlm_logits, None  # not kept until the next step: up to (B * L, V)
         return output._replace(extra=logits)
 
 

@@ -1,5 +1,6 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -51,9 +52,10 @@ class TaskData(NamedTuple):
 
 def as_string(value):
     """A word or label as a string, "" for a missing one; 1 and 1.0 are the same."""
-    if isinstance(value, float):
-        value = None if value != value else int(value) if value.is_integer() else value
-    return "" if value is None else str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_missing = value is None or isinstance(value, float) and math.isnan(value)
+    return "" if is_missing else str(value)
 
 
 def as_label(value):

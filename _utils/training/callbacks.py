@@ -227,7 +227,7 @@ class Milestones(Callback):
         store_attr()
 
     def before_train(self):
-        """Make up for a milestone at the step from which the run resumes, if it was none when the run was there."""
+        """Save a milestone at the step from which the run resumes, if its checkpoint does not exist yet."""
         missing = [at for at in self.at_steps.get(self.learn.train_iter, ()) if not self.path_of(at).exists()]
         if self.learn.processes.any((bool(missing),))[0]:
             self.after_batch()
@@ -245,7 +245,7 @@ class Milestones(Callback):
                 self.evaluate(step, loader)
             for at in self.at_steps[step]:
                 self.save(at)
-        self.learn.processes.wait()  # longer than in a step, as for an upload
+        self.learn.processes.wait()  # an upload may take longer than the timeout of a training step
         self.training_log.started += time.perf_counter() - paused
 
     def compare_weights(self):

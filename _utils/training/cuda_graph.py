@@ -103,7 +103,7 @@ def capture_step(learn, batch, with_update=True):
 
 
 def set_capturable(optimizer, is_capturable):
-    """Tell PyTorch's Adam whether its step is captured. It refuses another capture, and warns of another use."""
+    """Set the flag without which PyTorch's Adam refuses to be captured, and with which it warns in eager steps."""
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = is_capturable

@@ -246,15 +246,14 @@ def with_schedule(config, steps):
     """The configuration with `steps`, and with warmup_steps as a number of steps.
 
     None is the recipe's share of the steps; in continued pretraining a twentieth.
-    Raises UserError if warmup_steps or stop_at is more than the steps.
+    Raises UserError if warmup_steps is more than the steps.
     """
     recipe, warmup = RECIPES[config.size], config.warmup_steps
     if warmup is None:
         warmup = Fraction(1, 20) if is_pair(config.initial_weights) else Fraction(recipe.warmup_steps, recipe.steps)
     config = config.copy_with({"steps": steps, "warmup_steps": warmup_in_steps(warmup, steps)})
-    for key in ("warmup_steps", "stop_at"):
-        if (config[key] or 0) > steps:
-            raise UserError(f"{key}={config[key]} is more than steps={steps}. Lower it or leave it out.")
+    if config.warmup_steps > steps:
+        raise UserError(f"warmup_steps={config.warmup_steps} is more than steps={steps}. Lower it or leave it out.")
     return config
 
 
@@ -292,8 +291,6 @@ def _check(config, objective):
         _check_pair(config, objective)
     if config.seed is None:
         raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
-    if (config.micro_batch or 0) > config.bs:
-        raise UserError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for check in objective.checks:
         check(config)
     _check_texts(config)

@@ -9,6 +9,7 @@ from _utils.custom.table_files import read_table
 from _utils.errors import UserError
 from _utils.files import read_text
 from _utils.names import check_file
+from _utils.tasks.tables import Table, check_columns, malformed
 from _utils.training.pseudo_likelihood import load
 
 
@@ -41,31 +42,24 @@ def read_texts(file, text=None, group=None):
     """
     if file != "-":
         check_file(file, "Pass a file with one text per line, a table, or - for standard input.")
-    if is_table(file):
-        table = read_table(file)
-        if table.problems:
-            place, problem = next(iter(table.problems.items()))
-            raise UserError(f"{file}, {place}: {problem}. Correct it.")
-        text = text or "text"
-        names = {text: "text"} | ({group: "group"} if group else {})
-        for option, name in (("--text", text), ("--group", group)):
-            if name and name not in table.rows:
-                raise UserError(f"{file} has no column {name!r}, but {', '.join(map(repr, table.rows))}. Set {option} "
-                                "to one of them.")
-        rows = table.rows[[*names]].rename(columns=names)
-    else:
-        for option, name in (("--text", text), ("--group", group)):
-            if name:
-                raise UserError(f"{option} {name} needs a table with this column, but {file} has a text on each line. "
-                                "Pass a .csv, .tsv, .jsonl or .parquet file.")
-        text = read_text(file, "Convert it to UTF-8.").removesuffix("\n")
-        lines = [line.removesuffix("\r") for line in text.split("\n")]
-        rows = pd.DataFrame({"text": lines}, [f"line {number}" for number in range(1, len(lines) + 1)])
-    is_empty = ~rows["text"].map(lambda cell: isinstance(cell, str) and bool(cell.strip()))
-    if is_empty.any():
-        source = "standard input" if file == "-" else file
-        raise UserError(f"{source}, {is_empty.idxmax()} has no text ({is_empty.sum()} of {len(rows)} have none). "
-                        "Remove it, or write a text.")
-    if rows.empty:
-        raise UserError(f"{file} contains no texts.")
+    table, columns = read_table(file) if is_table(file) else read_lines(file), {text or "text": "text"}
+    if group:
+        columns[group] = "group"
+    check_columns(table, columns, "Set --text and --group to columns of a .csv, .tsv, .jsonl or .parquet file. Other "
+                                  "files have a text on each line.")
+    rows = table.rows[[*columns]].rename(columns=columns)
+    is_text = rows["text"].map(lambda cell: isinstance(cell, str) and bool(cell.strip()))
+    problems = table.problems | dict.fromkeys(rows.index[~is_text], "there is no text")
+    if problems:
+        place, problem = next(iter(problems.items()))
+        raise UserError(f"{table.source}, {place}: {problem} ({malformed([*problems], len(rows))}). Correct or remove "
+                        "these rows.")
     return rows
+
+
+def read_lines(file):
+    """Table of a file with a text on each line."""
+    lines = read_text(file, "Convert it to UTF-8.").removesuffix("\n").split("\n")
+    places = [f"line {number}" for number in range(1, len(lines) + 1)]
+    source = "standard input" if file == "-" else file
+    return Table(source, pd.DataFrame({"text": [line.removesuffix("\r") for line in lines]}, places), {})

@@ -117,11 +117,11 @@ def to_device(model, device):
 
 
 @torch.no_grad()
-def predict_logits(model, dl, precision):
+def predict_logits(model, dl, precision, name):
     """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the
     rows.
 
-    For tagging N counts the words of all rows.
+    For tagging N counts the words of all rows. UserError, with a name for the model, if they are not finite.
     """
     dtype = DTYPES[precision]
     model.eval()
@@ -132,6 +132,9 @@ def predict_logits(model, dl, precision):
     outputs = torch.cat(
         [output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches]
     )
+    if not outputs.isfinite().all():
+        raise UserError(f"{name}: the outputs of the model are not finite numbers. Set precision=fp32, correct texts "
+                        "without tokens, or train with a lower learning rate (task_overrides).")
     in_rows = torch.empty_like(outputs)
     in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
     return in_rows
@@ -141,10 +144,7 @@ def evaluate(learn, task, data):
     """{split: `Metrics.evaluate`} of a learner on the dev sets of an EncodedTask."""
     evaluations = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
-        logits = predict_logits(learn.model, dl, learn.precision)
-        if not logits.isfinite().all():
-            raise UserError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
-                            "learning rate of the task with task_overrides, or set precision=fp32.")
+        logits = predict_logits(learn.model, dl, learn.precision, task.title)
         evaluations[split] = task.scores.evaluate(task.head.outputs(rows, logits), data.labels[split])
     return evaluations
 
@@ -197,10 +197,7 @@ class FinetunedModel:
         for warning in text_messages(encoded, self.settings.max_length, self.hf_tokenizer, texts, advice):
             print(f"{self.task.title}: {warning}", file=sys.stderr)
         dl = inference_dataloader(encoded, self.settings.bs, self.device)
-        logits = predict_logits(to_device(self.network, self.device), dl, self.precision)
-        if not logits.isfinite().all():
-            raise UserError(f"The outputs of {self.path!r} are not finite numbers, so they are no predictions. Set "
-                            "precision=fp32, or correct texts without tokens.")
+        logits = predict_logits(to_device(self.network, self.device), dl, self.precision, self.path)
         return self.task.head.outputs(encoded, logits)
 
     def check_task(self, task):

@@ -137,6 +137,7 @@ class PretrainedNetwork(NamedTuple):
 def load_pretrained(name, size=None):
     """The Pretrained of a checkpoint or its path, a transformers folder or a hub id; None: Google's model of that size.
 
+    Of a folder with generator/ and discriminator/, it is the latter.
     Raises UserError for a model that is missing, not an encoder, or of another size, unless that is None.
     """
     if name is None:
@@ -147,13 +148,11 @@ def load_pretrained(name, size=None):
         name = GOOGLE_MODELS[size]
     if name.endswith(".pth"):
         model, _, hf_tokenizer, run = load_with_head(name)
-        if size not in (None, run["size"]):
-            raise UserError(f"{name!r} was pretrained with size={run['size']}, not size={size}. Leave size out.")
-        size = run["size"]
     else:
-        model, hf_tokenizer = _encoder_from_transformers(name)
-        _check_size(name, model.config, size)
-        size, run = size or size_of(model.config), {}
+        name = os.path.join(name, *parts_in(name)[-1:])
+        (model, hf_tokenizer), run = _encoder_from_transformers(name), {}
+    _check_size(name, model.config, size)
+    size = size or run.get("size") or size_of(model.config)
     return Pretrained(name, model, hf_tokenizer, content_digest(model, hf_tokenizer), size, run)
 
 
@@ -186,9 +185,6 @@ def _encoder_from_transformers(name):
 
     The model has no head or pooler for which there are no trained weights.
     """
-    if os.path.isdir(os.path.join(name, "discriminator")):
-        raise UserError(f"{name!r} contains two networks. Set "
-                        f"pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     model, untrained, hf_tokenizer = _from_transformers(kind, name)
@@ -255,7 +251,7 @@ def load_with_head(name, part=None):
         part = _one_of(parts_of(checkpoint), part, name)
         hf_tokenizer = tokenizer_of(checkpoint)
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
-    if parts := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
+    if parts := parts_in(name):
         part = _one_of(parts, part, name)
         name = os.path.join(name, part)
     config = _encoder_config(name)
@@ -334,6 +330,12 @@ def parts_of(checkpoint):
     Finetuning uses the last one.
     """
     return [part for part in PARTS if f"{part}_config" in checkpoint]
+
+
+def parts_in(folder):
+    """As `parts_of`, of a folder whose folders generator/ and discriminator/ have them; [] for other folders and ids.
+    """
+    return [part for part in PARTS if os.path.isdir(os.path.join(folder, part))]
 
 
 def network_of(checkpoint, part, path):

@@ -212,10 +212,11 @@ def _text_of_json(line, path, number):
 def _read_wikiextractor(lines, path):
     """Yield the articles between <doc ...> and </doc> without their titles, the first lines."""
     article = None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(itertools.chain(lines, ["<doc "]), 1):  # at the end, no article is open either
         if line.startswith("<doc "):
             if article is not None:
-                raise UserError(f"{path}, line {number}: the article before has no </doc>. Repair or replace the file.")
+                raise UserError(f"{path}, line {number}: the article before has no </doc>, as in a truncated file. "
+                                "Repair or replace it.")
             article = []
         elif article is None:
             if line.strip():
@@ -226,8 +227,6 @@ def _read_wikiextractor(lines, path):
             article = None
         elif line.strip():
             article.append(line.strip())
-    if article is not None:
-        raise UserError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 
 
 _READERS = {".jsonl": _read_json_lines, "wiki": _read_wikiextractor}

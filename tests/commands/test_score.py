@@ -120,8 +120,8 @@ def test_lines_and_columns_that_are_missing_are_named(electric, empty_folder, ca
     Path("table.tsv").write_text("sentence\tgroup\nOne.\t1\n")
     for file, options, named in (("empty.txt", [], "line 2"), ("table.tsv", [], "'text'"),
                                  ("table.tsv", ["--text", "sentence", "--group", "id"], "'id'"),
-                                 ("texts.txt", ["--group", "id"], "--group id"),
-                                 ("texts.txt", ["--text", "id"], "--text id"), ("missing.txt", [], "missing.txt")):
+                                 ("texts.txt", ["--group", "id"], "'id'"),
+                                 ("texts.txt", ["--text", "id"], "'id'"), ("missing.txt", [], "missing.txt")):
         with pytest.raises(UserError, match=named):
             main(["score", electric, file, *options])
 

@@ -392,7 +392,7 @@ def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer)
         logits.append(F.one_hot(labels.clamp(min=0), len(words)))
     model = torch.nn.Module()
     model.forward = lambda *_: logits.pop(0)
-    predicted = predict_logits(model, batches, "fp32")
+    predicted = predict_logits(model, batches, "fp32", "a tagger")
     assert predicted.argmax(-1).tolist() == rows.labels.tolist()
 
 

@@ -43,7 +43,7 @@ def assert_exported_and_loaded(name, model):
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     assert {path.name for path in Path("out").iterdir()} == {"generator", part}
     encoder = getattr(model, part).base_model.state_dict()
-    from_checkpoint, from_folder = (load_pretrained(where, name) for where in ("mini_5_100.0%.pth", f"out/{part}"))
+    from_checkpoint, from_folder = (load_pretrained(where, name) for where in ("mini_5_100.0%.pth", "out"))
     plain = AutoModelForSequenceClassification.from_pretrained(f"out/{part}").base_model
     for loaded in (plain, from_checkpoint.encoder(), from_folder.encoder()):
         weights = loaded.state_dict()

@@ -89,8 +89,8 @@ def test_the_last_line_names_the_checkpoint_for_the_next_command(workplace, caps
     of_run.report()
     assert not capsys.readouterr().out
     for steps, name in (("stop_at=3", "mini_5_step3.pth"), ("stop_at=8", "mini_5_step8.pth"),
-                        ("steps=16", "mini_5_100.0%.pth")):
-        run(steps, resume=True)
+                        ("steps=16 stop_at=99 micro_batch=99", "mini_5_100.0%.pth")):  # more than there are
+        run(*steps.split(), resume=True)
         assert (FOLDER / name).exists()
         capsys.readouterr()
         of_run.report()

@@ -10,14 +10,12 @@ from typing_extensions import TypedDict
 from _utils.config import check_logger, with_quickstart, without_unused
 from _utils.errors import UserError
 from _utils.keys import (
+    PRETRAIN_KEYS,
     Count,
-    Device,
     Index,
     Key,
     Length,
-    Logger,
     Positive,
-    Precision,
     Schedule,
     Seed,
     Size,
@@ -157,16 +155,10 @@ FINETUNE_KEYS = {
         "Divide sentences and pairs that are too long into windows that begin every N tokens, instead of "
         "truncating them. Training uses each window, predictions are the mean of their probabilities (not in the "
         "paper). None: off.")),
-    "device": Key(Device | None, None, "'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.",
-        heading="Machine"),
-    "precision": Key(Precision, None, (
-        "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 "
-        "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),
+    **{name: PRETRAIN_KEYS[name] for name in ("device", "precision", "logger")},
     "num_workers": Key(Index, 0, (
         "Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU "
         "has to wait.")),
-    "logger": Key(Logger, "tensorboard", (
-        "Where metrics are shown ('neptune': its offline store). metrics.jsonl is always written.")),
 }
 QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 1, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}

@@ -44,7 +44,7 @@ def choose_precision(precision, device):
 def faster_setting(c, model):
     """The setting that is off and trains faster on the device of a completed configuration, with its gain, or None.
 
-    The gains were measured with ELECTRA-Small (docs/speed.md). A short run or a narrow network gains nothing.
+    The gains were measured with ELECTRA-Small (docs/speed.md). A short run gains nothing, a narrow network less.
     """
     width = max(network.config.hidden_size for network in transformers_in(model))
     if torch.device(c.device).type == "cuda":

@@ -9,17 +9,15 @@ or pretrain.py with an objective, such as "electric fp32". cpu_time=True: the ti
 which other processes change less.
 
 Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of
-all tensors but weights and optimizer state, the share of the measured matmul throughput of the machine, and the share
-of the time of each part of a step (not with compile=True, where a step has no parts); writes them to
-benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out on a
-CPU that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the GPU, new
-masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings of
-OpenMP and malloc, which the scripts change.
+all tensors but weights and optimizer state, and the share of the measured matmul throughput of the machine; writes them
+to benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out
+on a CPU that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the GPU,
+new masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings
+of OpenMP and malloc, which the scripts change.
 """
 import contextlib
 import itertools
 import sys
-import tempfile
 import time
 from functools import partial
 from statistics import median
@@ -36,7 +34,6 @@ from _utils.objectives.objective_keys import NAMES, selected
 from _utils.objectives.registry import objective_of
 from _utils.recipes import RECIPES
 from _utils.seeds import set_seed
-from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.training.callbacks import TrainingLog
 from _utils.training.device import choose_device, has_on_cpu
@@ -44,7 +41,6 @@ from _utils.training.learners import DTYPES
 from _utils.training.pretraining_run import fit_to_hardware
 from _utils.training.processes import Processes
 from benchmarks.flops import flops_per_token
-from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, reference_step
 from benchmarks.report import (
     alternate,
@@ -54,7 +50,6 @@ from benchmarks.report import (
     parse,
     peak_bytes,
     seconds_of,
-    wait_for,
     write_results,
 )
 
@@ -192,89 +187,12 @@ class Variant:
     def matmul_throughput(self):
         return matmul_throughput(self.device, DTYPES[self.precision] or torch.float32)
 
-    def parts_of_a_step(self, n):
-        """{part: share of the time} over n steps of pretrain.py."""
-        c = self.c
-        with tempfile.TemporaryDirectory() as folder:
-            examples = random_examples(c.bs * 4, c.max_length, folder, len(self.hf_tokenizer))
-            loader = pretraining_dataloaders({"train": examples}, self.hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
-            return shares(self.training, loader)
-
 
 def configuration(given, variant):
     """The completed configuration of pretrain.py for the benchmark's arguments and one of its variants."""
     settings = [f"{key}={given[key]}" for key in FORWARDED if given[key]]
     objective = [f"objective={variant.split()[0]}"] if variant in OF_OBJECTIVES else []
     return complete(pretrain.c.override(settings + objective))
-
-
-class Stopwatch:
-    """Accumulates the seconds of each part of a step, {part: seconds}. `lap(part)` ends a part."""
-
-    def __init__(self, device):
-        self.device = device
-        self.restart()
-
-    def restart(self):
-        self.seconds, self.last = {}, time.perf_counter()
-
-    def lap(self, part):
-        wait_for(self.device)
-        now = time.perf_counter()
-        self.seconds[part] = self.seconds.get(part, 0.) + now - self.last
-        self.last = now
-
-
-@contextlib.contextmanager
-def timed_parts(watch, learn):
-    """Context manager: the watch takes a lap at each part of the learner's steps, from masking to the optimizer."""
-    hooks = []
-    for part, before in (("generator", "masking"), ("discriminator", "sampling")):
-        if network := getattr(learn.model, part, None):  # a masked language model alone has no discriminator
-            hooks.append(network.register_forward_pre_hook(lambda *_, before=before: watch.lap(before)))
-            hooks.append(network.register_forward_hook(lambda *_, part=part: watch.lap(part)))
-    add, update = learn.gradients.add, learn.update
-
-    def timed(before, function, part, *args):
-        watch.lap(before)
-        result = function(*args)
-        watch.lap(part)
-        return result
-
-    learn.gradients.add, learn.update = (
-        partial(timed, "losses", add, "backward"),
-        partial(timed, "backward", update, "optimizer"),
-    )
-    try:
-        yield
-    finally:
-        learn.gradients.add, learn.update = add, update
-        for hook in hooks:
-            hook.remove()
-
-
-def lapped(batches, watch):
-    """The batches; the watch takes a lap when the training asks for the next one, and when it has been fetched."""
-    for batch in batches:
-        watch.lap("data")
-        yield batch
-        watch.lap("log")
-
-
-def shares(training, loader):
-    """{part: share of the time} of the steps on a loader's batches, except the first.
-
-    Waiting at each part slows a GPU down.
-    """
-    watch = Stopwatch(training.device)
-    training.batches = lapped(loader, watch)
-    with timed_parts(watch, training.learn):
-        training.take(1)
-        watch.restart()
-        training.take(len(loader) - 1)
-        watch.lap("log")
-    total = sum(watch.seconds.values())
-    return {part: seconds / total for part, seconds in watch.seconds.items()}
 
 
 def random_batch(c, device, vocab_size=N_TOKENS):
@@ -316,10 +234,6 @@ def main(arguments):
             {name: partial(call, "seconds_per_step", given["steps"]) for name, call in calls.items()}, given["rounds"]
         )
         throughput = {name: call("matmul_throughput") for name, call in calls.items()}
-        parts = {name: call("parts_of_a_step", given["steps"]) for name, call in calls.items()
-                 if not name.startswith("reference") and not c.compile}
-    for name, shares_of_parts in parts.items():
-        print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares_of_parts.items()))
     tokens, rows = c.bs * c.max_length, {}
     for name in names:
         objective = selected(configuration(given, name))
@@ -332,7 +246,7 @@ def main(arguments):
             rows[name]["share of matmul throughput"] = tokens * flops / median(seconds[name]) / throughput[name]
     batch = "objectives_" * any(name in OF_OBJECTIVES for name in names) + f"{c.bs}x{c.max_length}"
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
-                                        "matmul_flops": throughput, "shares": parts}, device, batch)
+                                        "matmul_flops": throughput}, device, batch)
 
 
 if __name__ == "__main__":

@@ -133,6 +133,18 @@ def test_any_optimizer_leaves_out_a_step_whose_gradients_are_not_finite(monkeypa
         assert any(not torch.equal(p, was) for p, was in zip(learn.model.parameters(), before)) == is_updated
 
 
+def test_steps_have_masks_of_their_own_and_micro_batches_dropout():
+    """The batch and its masks consist of two equal micro-batches."""
+    learn, seen = build_learner(), []
+    mask, ids = learn.masking.mask, batch_of(learn)[0][[0, 1, 0, 1]]
+    learn.masking.mask = lambda *batch: ([tensor[[0, 1, 0, 1]] for tensor in mask(*batch)[0]], None)
+    learn.model.register_forward_hook(lambda _, x, output: seen.append((x[0], output.disc_logits)))
+    for learn.train_iter in (0, 1):
+        learn.one_batch(0, (ids, torch.full((EXAMPLES,), 11)))
+    (masked, logits), (again, others), (later, _), _ = seen
+    assert masked.equal(again) and not masked.equal(later) and not logits.equal(others)
+
+
 OBJECTIVES = ["objective=electra", *(
     f"objective={name}" for name in ("mlm", "electra_15", "replace_mlm", "all_tokens_mlm", "adversarial", "electric")),
     "two_tower_generator=True", "uniform_generator=True", "tying=disentangled"]
@@ -179,6 +191,17 @@ def test_a_short_run_evaluates_held_out_batches_of_all_corpora():
     a, b = ((ids[rows], lengths[rows]) for ids, lengths in [batch_of(learn)] for rows in (slice(1), slice(1, 2)))
     found = metrics.evaluate(learn, [a, a, b, b], max_batches=2)
     assert found == metrics.evaluate(learn, [a, b]) != metrics.evaluate(learn, [a, a])
+
+
+def test_held_out_metrics_do_not_depend_on_dropout_and_earlier_random_numbers():
+    learn = build_learner()
+    found = metrics.evaluate(learn, [batch_of(learn)])
+    torch.manual_seed(1)
+    assert metrics.evaluate(learn, [batch_of(learn)]) == found
+    for module in learn.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.
+    assert metrics.evaluate(learn, [batch_of(learn)]) == found
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -5,7 +5,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
+from sklearn.metrics import accuracy_score, log_loss, precision_score, recall_score, roc_auc_score
 
 import pretrain
 from _utils.networks import masked_slots
@@ -20,15 +20,20 @@ def test_metrics_match_scikit_learn():
     torch.manual_seed(0)
     metrics, chosen = PretrainingMetrics(), torch.arange(64).expand(40, -1) < 3
     is_replaced, is_token = torch.rand(40, 64) < .15, torch.rand(40, 64) < .9
-    disc_logits = torch.randn(40, 64) * 2 + is_replaced * 1.5 - 2
-    labels = torch.randint(10, (8, 64))
+    disc_logits = (torch.randn(40, 64) * 2 + is_replaced * 1.5 - 2).round(decimals=1)  # many are equal
+    labels, gen_logits = torch.randint(10, (40, 64)), torch.randn(40, 3, 10)
+    seen = labels.where(torch.rand(40, 64) < .3, 10)  # [MASK]
     for rows in torch.arange(40).split(8):
-        pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits[rows], is_replaced[rows], is_token[rows],
-                                      chosen[rows], masked_slots(chosen[rows]))
-        metrics.add(pred, (labels, labels), *LOSSES, (torch.tensor(100), is_token[rows].sum()))
+        pred = pretrain.ELECTRAOutput(gen_logits[rows].flatten(0, 1), None, disc_logits[rows], is_replaced[rows],
+                                      is_token[rows], chosen[rows], masked_slots(chosen[rows]))
+        metrics.add(pred, (seen[rows], labels[rows]), *LOSSES, (torch.tensor(100), is_token[rows].sum()))
     computed, truth, scores = metrics.compute(), is_replaced[is_token].numpy(), disc_logits[is_token].numpy()
     assert computed["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
-    expected = {"disc_precision": precision_score(truth, scores > 0), "disc_recall": recall_score(truth, scores > 0),
+    originals, hidden = labels[:, :3].numpy(), (seen != labels)[:, :3].numpy()
+    correct, p = gen_logits.argmax(-1).numpy() == originals, gen_logits.softmax(-1).numpy()
+    expected = {"gen_accuracy": correct.mean(), "gen_accuracy_hidden": correct[hidden].mean(),
+                "gen_loss_hidden": log_loss(originals[hidden], p[hidden]),
+                "disc_precision": precision_score(truth, scores > 0), "disc_recall": recall_score(truth, scores > 0),
                 "disc_accuracy": accuracy_score(truth, scores > 0), "replaced_share": np.mean(truth),
                 "loss": 27, "gen_loss": 2, "disc_loss": .5, "term3_loss": .3, "masks_dropped": 0}
     assert {name: computed[name] for name in expected} == pytest.approx(expected)

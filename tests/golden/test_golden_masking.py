@@ -43,8 +43,9 @@ def test_number_of_predictions_by_length_matches_google():
         ids = example(int(length), max(1, int(length) - 2))
         if int(length) == 2:
             ids[1] = 2000  # the only candidate
-        _, _, times_drawn = mask(ids[None])
+        masked, _, times_drawn = mask(ids[None], replace_prob=.5)
         assert int(times_drawn.sum()) == n_predictions, length
+        assert masked[times_drawn == 0].equal(ids[None][times_drawn == 0]), length
 
 
 def test_masking_frequencies_match_google_for_every_recorded_example():

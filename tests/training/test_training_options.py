@@ -50,6 +50,7 @@ def differing(found, plain, step):
 
 # The metrics of the first step that differ, of which the learning rate is 0 by default.
 OF_FIRST_STEP = {"adam_bias_correction=True": set(), "warmup_steps=3": set(), "lr=1e-3": set(),
+                 "lr_decay_power=2": set(), "weight_decay_rate=.1": set(),
                  "schedule=separate_linear": set(), "schedule=one_cycle": {"lr"}, "schedule=adjusted_one_cycle": {"lr"},
                  "gen_smooth_label=True": {"loss", "gen_loss", "gen_perplexity"}, "gen_weight=2": {"loss"},
                  "disc_smooth_label=.05": {"loss", "disc_loss"}, "disc_weight=5": {"loss"}}
@@ -121,7 +122,7 @@ def test_options_of_text_vocabulary_and_initial_weights(train):
     assert len(cleaned.learn.dls.train_ds) < .9 * len(plain.learn.dls.train_ds)  # short lines are dropped
     embeddings = [one.learn.model.generator.get_input_embeddings().weight for one in (plain, vocabulary, official)]
     assert embeddings[1].shape != embeddings[0].shape
-    assert embeddings[0].abs().max() > .15 and embeddings[2].abs().max() < .11  # truncated at .1, then six steps
+    assert embeddings[0].abs().max() > .15 and .09 < embeddings[2].abs().max() < .11  # truncated at .1, then six steps
 
 
 @pytest.mark.parametrize("logger, files", [("neptune", ".neptune/offline/*/*"), ("wandb", "**/offline-run-*")])

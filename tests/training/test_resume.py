@@ -68,14 +68,14 @@ def assert_equal_checkpoints():
                                      ("steps=12", "precision=fp16", "bs=2"),
                                      ("steps=12", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, options):
-    run("base_run_name=whole", *options)
+    whole = run("base_run_name=whole", *options)
     for step in (2, 5, 8):  # of 12 steps, number 6 is a milestone
         stop_after(step)
         with pytest.raises(Stopped, match=f"step {step + 1} "):
             run(*options)
-    run(*options)
+    resumed = run(*options)
     assert "after step 9:" in capsys.readouterr().out
-    assert rows() == rows("whole_5")
+    assert rows() == rows("whole_5") and resumed.scaler.state_dict() == whole.scaler.state_dict()
     assert_equal_checkpoints()
 
 

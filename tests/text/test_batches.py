@@ -33,9 +33,11 @@ def rows_of(batches):
 
 
 def test_batches_contain_every_example_once_per_epoch_in_the_order_of_numpy_permutations(small_tokenizer):
-    dls, train, _ = dataloaders(small_tokenizer)
+    dls, train, held_out = dataloaders(small_tokenizer)
     found, examples = rows_of(list(dls.train)), train.with_format(None)["input_ids"][:]
     assert len(dls.train) == 30 and len(found) == 240
+    sizes = [len(ids) for ids, _ in dls.valid]
+    assert len(dls.valid) == len(sizes) and sum(sizes) == len(held_out) == 5
     order = np.concatenate([np.random.default_rng((3, epoch)).permutation(len(train)) for epoch in range(3)])[:240]
     assert found == [examples[i] for i in order]
     assert found != rows_of(list(dataloaders(small_tokenizer, seed=4)[0].train))

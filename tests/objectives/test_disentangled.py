@@ -34,6 +34,7 @@ def batch(small_tokenizer):
 
 def test_each_loss_trains_one_table(batch, small_tokenizer):
     model = build(small_tokenizer)
+    assert not tables(model)[1].any()  # before training
     losses = pretrain.ELECTRALoss()(model(*batch), batch[-1], return_losses=True)[1]
     gradients = [torch.autograd.grad(loss, tables(model), allow_unused=True) for loss in losses]
     assert [[gradient is not None for gradient in of_loss] for of_loss in gradients] == [[True, False], [False, True]]

@@ -58,10 +58,20 @@ def test_replace_mlm_predicts_the_original_tokens_from_an_input_without_mask(bat
     model, loss_func = build("replace_mlm", small_tokenizer)
     output = model(*batch)
     assert not (output.generated == small_tokenizer.mask_token_id).any()
+    assert model.discriminator.get_output_embeddings().weight is model.discriminator.get_input_embeddings().weight
     _, (_, loss) = loss_func(output, batch[-1], model.counts(*batch), return_losses=True)
     everywhere = model.discriminator(output.generated, attention_mask=torch.ones_like(output.generated)).logits
     nll = F.cross_entropy(everywhere.transpose(1, 2), batch[-1], reduction="none")
     assert loss.item() == pytest.approx(((nll * batch[2]).sum() / 6).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["electra", "mlm", "replace_mlm", "all_tokens_mlm"])
+def test_label_smoothing_without_a_number_is_that_of_a_tenth(batch, small_tokenizer, objective):
+    model, loss_func = build(objective, small_tokenizer, "gen_smooth_label=True")
+    output = model(*batch)
+    _, losses = loss_func(output, batch[-1], model.counts(*batch), return_losses=True)
+    labels = batch[-1].flatten()[output.slots.positions]
+    torch.testing.assert_close(losses[0], F.cross_entropy(output.mlm_gen_logits, labels, label_smoothing=.1))
 
 
 def mixture(copy_logit, logits, original, shown):
@@ -112,11 +122,20 @@ def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
     expected, = torch.autograd.grad((p * rewards).sum(), logits)
     found = sum(q * gradient for q, gradient in zip(p.detach(), of_logits))
     torch.testing.assert_close(found, -expected, atol=1e-5, rtol=1e-4)
+    # That of one sample has the reward minus the baseline -log(sigmoid(v)).
+    advantage, of_log_p = rewards[0] + F.logsigmoid(baseline), torch.tensor([1., 0., 0.]) - p
+    torch.testing.assert_close(of_logits[0][0], -advantage * of_log_p, atol=1e-5, rtol=1e-4)
     # The baseline sigmoid(v) learns the discriminator's probability of the correct answer, exp(-reward).
     found = torch.cat(of_baseline)
     torch.testing.assert_close(found, torch.tensor(.8).sigmoid() - (-rewards).exp(), atol=1e-5, rtol=1e-4)
     # logged
     assert loss_of(0).item() == pytest.approx(F.cross_entropy(logits, torch.tensor([original])).item(), rel=1e-4)
+
+
+def test_the_baseline_of_adversarial_training_does_not_train_the_generator(batch, small_tokenizer):
+    model, _ = build("adversarial", small_tokenizer)
+    model(*batch).extra.sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is not None] == ["baseline.weight"]
 
 
 def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
@@ -164,8 +183,9 @@ def test_uniform_replacements_train_the_discriminator_alone(workplace):
 
 
 def test_two_stages_train_one_network_each(workplace):
-    settings = ["objective=two_stage", "steps=12", "two_stage_steps=8", "lr=1e-3"]
+    settings = ["objective=two_stage", "steps=12", "two_stage_steps=8", "warmup_steps=3", "lr=1e-3"]
     learn = run(*settings, resume=True)
+    assert [row["lr"] for row in metrics()] == pytest.approx([0, .75e-3, .5e-3, .25e-3])  # one step of warmup
     first, learned = load_checkpoint("checkpoints/pretrain/mini_generator_5_100.0%.pth"), weights()
     assert first["step"] == 8 and "discriminator_config" not in first and learn.train_iter == 4
     assert all(learned[name].equal(value) for name, value in first["model"].items())  # the generator is frozen

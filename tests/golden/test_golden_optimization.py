@@ -1,9 +1,11 @@
 """Optimizer, weight decay, clipping and schedules against values recorded from Google's code and electra_pytorch
-(F31-F35).
+(F31-F35), and against fastai.
 """
+import fastai.callback.schedule  # noqa: F401  fit_one_cycle
 import numpy as np
 import pytest
 import torch
+from fastai.test_utils import synth_learner
 from recorded import recorded
 from torch import nn
 
@@ -14,6 +16,7 @@ from _utils.optim import (
     linear_warmup_and_decay,
     linear_warmup_and_then_decay,
 )
+from _utils.schedules import schedules
 
 
 @pytest.mark.parametrize(
@@ -95,3 +98,14 @@ def test_learning_rates_match_electra_pytorch(function):
         steps, lr = int(settings.pop("total")), settings.pop("lr")
         for step, value in points:
             assert function(step / steps, lr, steps, **settings) == pytest.approx(value, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("name, options", [("one_cycle", {}), ("adjusted_one_cycle", {"div": 1e5, "pct_start": .3})])
+def test_one_cycle_has_the_learning_rates_and_momentums_of_fastai(name, options):
+    learn = synth_learner(n_trn=10)
+    with learn.no_bar(), learn.no_logging():
+        learn.fit_one_cycle(1, 1e-2, **options)
+    functions = schedules(name, 1e-2, steps=10, warmup_steps=3)
+    assert functions.keys() == learn.recorder.hps.keys()
+    for key, values in learn.recorder.hps.items():
+        assert [functions[key](step / 10) for step in range(10)] == pytest.approx(values)

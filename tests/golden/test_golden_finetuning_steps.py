@@ -44,10 +44,12 @@ def predictor_of(task):
     return model
 
 
+@pytest.mark.parametrize("loss_scale", [1., 64.])
 @pytest.mark.parametrize("task", NAMES)
-def test_finetuning_steps_match_google(task):
+def test_finetuning_steps_match_google(task, loss_scale):
     rows, model, head = rows_of(task), predictor_of(task), f"task_specific/{task}/dense"
     learn = learner_of(NAMES[task], model, rows, SETTINGS)
+    learn.scaler = torch.amp.GradScaler("cpu", init_scale=loss_scale)  # as with precision=fp16
     parameters = encoder_parameters(model)
     parameters |= {f"{head}/kernel": model.classifier.weight, f"{head}/bias": model.classifier.bias}
     expected = VALUES["tasks"][task]
@@ -60,7 +62,7 @@ def test_finetuning_steps_match_google(task):
         assert learn.opt.hypers[-1]["lr"] == pytest.approx(rate)
         assert parameters.keys() == values["gradients"].keys() == values["parameters"].keys()
         for name, parameter in parameters.items():
-            gradient, weight = statistics(name, gradients[parameter]), statistics(name, parameter)
+            gradient, weight = statistics(name, gradients[parameter] / loss_scale), statistics(name, parameter)
             assert gradient == pytest.approx(values["gradients"][name], rel=1e-4, abs=1e-4), name
             assert weight == pytest.approx(values["parameters"][name], rel=1e-5, abs=3e-5), name
 

@@ -67,6 +67,15 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
         assert rates == pytest.approx([lr * share for lr in finetune.get_layer_lrs(1e-3, .8, 2) for _ in range(2)])
 
 
+def test_a_logged_loss_is_the_mean_since_the_row_before(parts):
+    learn, _, settings = parts()
+    rows, losses, progress = [], [], learn.loss_progress
+    progress.every, progress.log = 5, SimpleNamespace(log=lambda _, step, row: rows.append((step, row["loss"])))
+    learn.opt.opt.register_step_post_hook(lambda *_: losses.append(learn.loss_grad.item()))
+    learn.fit(settings.epochs)
+    assert rows == [(5, pytest.approx(sum(losses[:5]) / 5)), (12, pytest.approx(sum(losses[5:]) / 7))]
+
+
 # Keys that choose what is trained, where and how often. What they change of a result is recorded as something else: the
 # tables, the pretrained weights, the seed and the hyperparameters of a run.
 NO_SETTINGS = set("quickstart pretrained_checkpoint tasks glue_dir start end seeds group_name do_finetune "

@@ -6,6 +6,7 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from torch import nn
 
+from _utils.networks import slot_capacity
 from pretrain import (
     MaskedLMCallback,
     mask_tokens,
@@ -32,6 +33,12 @@ def test_special_tokens_are_never_masked_and_random_tokens_are_from_the_whole_vo
     shown, original = masked[chosen], inputs[chosen]
     is_random = (shown != 4) & (shown != original)
     assert len(shown[is_random].unique()) > 350 and shown[is_random].min() >= 5  # from the whole vocabulary
+
+
+def test_a_fixed_number_of_slots_has_room_for_more_masks_than_the_mean():
+    """Five standard deviations more, which one of three million batches exceeds."""
+    mean = 128 * 128 * .15
+    assert mean + 5 * (mean * .85) ** .5 < slot_capacity((128, 128), .15) < 1.2 * mean
 
 
 @pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial"])

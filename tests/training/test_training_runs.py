@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0
     events = EventAccumulator(str(FOLDER / "mini_5/tensorboard")).Reload()
     assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 17))
+
+
+def test_the_speed_of_a_row_counts_all_steps_since_the_row_before(workplace):
+    """It is at least that of the whole run, with its preparation."""
+    started = time.perf_counter()
+    run("steps=4000", "stop_at=20", "warmup_steps=1")
+    [row] = metrics()
+    assert row["tokens_per_second"] > 20 * 8 * 32 / (time.perf_counter() - started)
 
 
 def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(finished):

@@ -1,9 +1,11 @@
 """A stopped or killed pretraining run resumes as if it had never been interrupted; a run with other settings or data is
 rejected.
 """
+import itertools
 import os
 import shutil
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -138,6 +140,20 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 8, "split": "tr')
     run("steps=8", "save_minutes=0")
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
+
+
+def test_a_killed_run_has_saved_a_step_that_took_longer_than_save_minutes(workplace, monkeypatch):
+    steps = itertools.count(1)
+
+    def sample(logits, *_):
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+        time.sleep(.1)
+        return logits.argmax(-1)
+    monkeypatch.setattr(pretrain, "sample", sample)
+    with pytest.raises(KeyboardInterrupt):
+        run("save_minutes=.001")
+    assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == 2
 
 
 def test_complete_run_is_not_trained_again(workplace):

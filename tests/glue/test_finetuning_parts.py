@@ -8,6 +8,7 @@ import torch
 
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
+from _utils.finetuning.group import PlannedRun
 from _utils.finetuning.model import KeepBest
 from _utils.finetuning.plan import for_checkpoint, settings_of
 from _utils.networks import load_pretrained
@@ -65,6 +66,19 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
     for step, rates in enumerate(seen):
         share = (1 - step / 12) * min(1, step)
         assert rates == pytest.approx([lr * share for lr in finetune.get_layer_lrs(1e-3, .8, 2) for _ in range(2)])
+
+
+def test_weights_follow_from_seed_schedule_and_precision_and_not_from_the_number_of_a_run(parts, fresh_checkpoint):
+    pretrained = load_pretrained(str(fresh_checkpoint))
+
+    def weights(*overrides, run=0, seed=0):
+        _, data, settings = parts("precision=fp32", "task_overrides={'mrpc': {'rows': 32, 'epochs': 1}}", *overrides)
+        planned = PlannedRun(TASKS["mrpc"], run, seed, settings, data._replace(devs={}), None, 0., None)
+        return finetune.finetune_run(planned, pretrained, torch.device("cpu"))[0].model.classifier.weight
+    expected = weights()
+    assert weights(run=1).equal(expected)
+    for others in (weights(seed=1), weights("schedule=one_cycle"), weights("precision=bf16")):
+        assert not others.equal(expected)
 
 
 # Keys that choose what is trained, where and how often. What they change of a result is recorded as something else: the

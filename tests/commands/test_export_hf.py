@@ -13,7 +13,9 @@ import transformers
 from fastcore.foundation import L
 from hub_repositories import DISCRIMINATOR, GENERATOR
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from tiny_finetuning import table_row
+from tiny_pretraining import save_fresh
 from tokenizer_kinds import tokens_by_id
 from transformers import (
     AutoModel,
@@ -81,6 +83,14 @@ def test_half_precision_halves_the_files_and_hardly_changes_the_weights(exported
     full, half = (folder / "discriminator/model.safetensors" for folder in (exported, tmp_path / "half"))
     assert half.stat().st_size < .52 * full.stat().st_size
     assert_same_outputs(exported, tmp_path / "half", tolerance=2e-3)
+
+
+def test_half_precision_keeps_the_angles_of_rotary_positions(small_tokenizer, tmp_path):
+    path = save_fresh(tmp_path / "mini_0_100.0%.pth", small_tokenizer, "size=mini")
+    export_hf(str(path), str(tmp_path / "half"), half=True)
+    half, full = load_file(tmp_path / "half/discriminator/model.safetensors"), load_checkpoint(path)["model"]
+    [name] = [name for name in half if "embed_positions" in name]
+    assert half[name].equal(full[f"discriminator.{name}"])
 
 
 def test_a_pair_with_different_embeddings_or_too_few_positions_raises(exported, tmp_path):

@@ -78,14 +78,16 @@ def output(capsys):
 
 
 def test_hypotheses_are_ranked_within_their_group(electric, empty_folder, capsys):
-    table = pd.DataFrame({"utterance": ["b", "a", "b", "a"], "hypothesis": TEXTS})
+    """Equal hypotheses share the best rank."""
+    texts = [*TEXTS, TEXTS[0]]
+    table = pd.DataFrame({"utterance": ["b", "a", "b", "a", "b"], "hypothesis": texts})
     table.to_csv("hypotheses.csv", index=False)
     main(["score", electric, "hypotheses.csv", "--text", "hypothesis", "--group", "utterance", "--tokens"])
     found, message = output(capsys)
-    scored = load(electric).score(TEXTS)
+    scored = load(electric).score(texts)
     assert found["score"].tolist() == pytest.approx([one.score for one in scored], abs=1e-4)
-    assert found["tokens"].tolist() == [len(one.tokens) for one in scored] and found["text"].tolist() == TEXTS
-    assert (found["rank"] == found.groupby("group")["score"].rank(ascending=False)).all()
+    assert found["tokens"].tolist() == [len(one.tokens) for one in scored] and found["text"].tolist() == texts
+    assert (found["rank"] == found.groupby("group")["score"].rank(method="min", ascending=False)).all()
     assert found["group"].tolist() == table["utterance"].tolist() and "Electric" in message
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
 

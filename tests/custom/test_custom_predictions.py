@@ -69,9 +69,10 @@ def test_a_table_with_a_word_in_each_row_has_the_predictions_of_its_sentences(st
     assert model.predict(table).labels == model.predict(table[["n", "word"]]).labels == expected.labels
     capsys.readouterr()
     predict("g_mine_0.pth", "train.csv")
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[:2] for line in lines if line] == [
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
+    assert [line[:2] for line in lines] == [
         [word, tag] for text, tags in zip(TEXTS, expected.labels) for word, tag in zip(text.split(), tags)]
+    assert [float(p) for *_, p in lines] == pytest.approx(expected.probabilities.max(-1), abs=1e-4)
 
 
 def test_outputs_that_are_not_finite_are_no_predictions(start):
@@ -141,6 +142,12 @@ def test_a_label_applies_from_the_threshold(threshold, applied, f1):
     evaluation = task.scores.evaluate(OUTPUTS, LABELS)
     assert evaluation["thresholds"] == applied and evaluation["scores"]["micro_f1"] == pytest.approx(f1)
     assert f1 == pytest.approx(f1_score(task.scores.targets(LABELS), OUTPUTS >= applied, average="micro"))
+
+
+def test_the_constant_prediction_is_the_most_frequent_label_if_none_applies_to_half_of_the_texts():
+    task = MultiLabel("t", "t", ("text",), tuple("abc"), metrics=("micro_f1",))
+    baselines = task.scores.evaluate(np.zeros((5, 3)), [[0], [0], [1], [2], []])["baselines"]
+    assert baselines["micro_f1"] == pytest.approx(4 / 9)
 
 
 @pytest.mark.parametrize("threshold", ["best", .2])

@@ -258,6 +258,7 @@ def test_character_spans_need_their_kind(kind):
     ("e\u0301tait Zoe\u0308 ici", '[[7, 11, "P"]]', "O B-P O", None),
     ("Anna left", '[[0, 3, "PER"]]', "B-PER O", "inside a word"),  # an end that is the last character
     ("New York Times", '[[0, 8, "LOC"], [0, 14, "ORG"]]', "B-ORG I-ORG I-ORG", "left out"),
+    ("New York Times", '[[0, 8, "LOC"], [4, 14, "ORG"]]', "O B-ORG I-ORG", "left out"),
     ("a  b", '[[1, 3, "X"], [0, 1, "Y"]]', "B-Y O", "left out"),
     ("Bob Lee", '[[0, 7, "Full name"]]', "B-Full name I-Full name", None)])
 def test_the_words_of_spans_follow_from_the_text_alone(text, spans, tags, warning):

@@ -17,6 +17,7 @@ from transformers import AutoModel, PreTrainedTokenizerFast, pipeline
 import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
+from _utils.custom.multilabel import MultiLabel
 from _utils.custom.tagging import Tagging
 from _utils.custom.words import WordRows
 from _utils.errors import UserError
@@ -24,7 +25,7 @@ from _utils.finetuning.model import load_finetuned, predict_logits
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, task_of
 from _utils.networks import load_pretrained
-from _utils.tasks.rows import finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, Window, finetuning_dataloaders
 from _utils.tasks.settings import Settings
 from _utils.tasks.submission import make_zip, read_submission, rows_of
 from _utils.tasks.task import Task
@@ -232,6 +233,13 @@ def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tok
     assert len(encoded.n_windows) == 4 == encoded.n_examples < len(encoded)
     assert labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
     assert encoded.mean(torch.tensor(labels).float()[:, None]).flatten().tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [Task, MultiLabel])
+def test_the_prediction_of_a_text_is_the_mean_of_the_probabilities_of_its_windows(kind):
+    rows = EncodedRows([([Window([2, 3], [0, 0])] * 2, 99)], [0])
+    outputs = kind("t", "t", ("text",), ("x", "y")).head.outputs(rows, torch.tensor([[5., -5.], [0., 0.]]))
+    torch.testing.assert_close(outputs, torch.tensor([[.75, .25]]), atol=.01, rtol=0)
 
 
 def write_conll(path, n, seed=0):

@@ -1,4 +1,5 @@
 """Labels of custom tasks: dev sets, spellings, what an unlabelled test file is, and weights."""
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from custom_tasks import has, labelled, loaded, tagged, write, write_rows
 
 from _utils.errors import UserError
-from _utils.tasks.rows import training_rows
+from _utils.tasks.rows import default_epochs, training_rows
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -22,6 +23,13 @@ def test_the_dev_set_has_rows_of_each_class():
     splits = loaded().splits
     train, validation = (Counter(splits[split]["label"]) for split in ("train", "validation"))
     assert train == {0: 4, 1: 1, 2: 175} and validation == {0: 1, 2: 20}
+
+
+def test_the_dev_set_has_texts_with_each_of_several_labels():
+    """In the shares of the rarest label of each text."""
+    labelled([["usual", f"rare {i % 10}"] for i in range(100)])
+    counts = Counter(itertools.chain.from_iterable(loaded(kind="multilabel", dev=.2).splits["validation"]["label"]))
+    assert counts == dict.fromkeys(range(10), 2) | {10: 20}
 
 
 @pytest.mark.parametrize("dev, found", [(.1, "2 of 2"), ("dev.csv", "3 of 4")])
@@ -57,13 +65,13 @@ def test_texts_with_different_labels_are_counted(labels, kind, n):
 
 def test_the_rows_of_a_group_stay_in_one_split():
     """The classes keep their shares."""
-    rows = "".join(f"text {i},{'xyy'[i % 3]},patient {i // 10}\n" for i in range(200))
+    rows = "".join(f"text {i},{'xy'[i // 10 % 2]},patient {i // 10}\n" for i in range(200))
     write("a.csv", "text,label,patient\n" + rows)
     splits = loaded("a.csv", groups="patient", dev=.2).splits
     patients = {split: set(rows["group"]) for split, rows in splits.items()}
     assert len(patients["train"]) == 16 and len(patients["validation"]) == 4
     assert not patients["train"] & patients["validation"]
-    assert abs(Counter(splits["validation"]["label"])[0] - 67 / 5) < 2
+    assert Counter(splits["validation"]["label"]) == {0: 20, 1: 20}
 
 
 COLUMNS = ["contract", "tax"]
@@ -140,6 +148,12 @@ def test_a_limited_number_of_rows_is_a_sample_with_the_shares_of_the_labels(labe
     assert training_rows(rows, None) is training_rows(rows, 600) is rows
 
 
+def test_the_default_epochs_are_at_least_the_minimum_of_updates_with_the_rows_that_are_used():
+    task = loaded(labelled("xy" * 5)).task
+    assert default_epochs(task, 10_000, bs=32) == task.epochs < default_epochs(task, 10_000, bs=32, limit=64)
+    assert default_epochs(task, 10_000, bs=32, limit=64) == task.min_updates / 2
+
+
 def test_a_sample_of_scores_is_from_the_whole_table():
     rows = datasets.Dataset.from_dict({"label": [i / 7 for i in range(600)]})
     halves = np.array(training_rows(rows, 200)["label"]) < 300 / 7
@@ -156,6 +170,13 @@ def test_f1_is_that_of_the_positive_label(positive, f1):
     labelled(["ham", "spam"] * 5)
     scores = loaded(metrics="f1", positive=positive).task.scores.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])
     assert scores["f1"] == pytest.approx(f1)
+
+
+def test_precision_recall_and_confusion_are_those_of_predictions_by_the_true_labels():
+    labelled("xy" * 5)
+    evaluation = loaded().task.scores.evaluate(torch.eye(2)[[0, 1, 1]], [0, 0, 1])
+    assert evaluation["confusion"] == [[1, 1], [0, 1]]
+    assert [*evaluation["classes"].values()] == [pytest.approx([1, .5, 2 / 3, 2]), pytest.approx([.5, 1, 2 / 3, 1])]
 
 
 # Spellings

@@ -9,9 +9,10 @@ from tiny_finetuning import run_own
 
 import finetune
 from _utils.commands.predict import predict
+from _utils.custom.answers import Answers
 from _utils.custom.question_files import read_questions
 from _utils.custom.question_rows import QuestionRows
-from _utils.custom.questions import QuestionOptions
+from _utils.custom.questions import QuestionOptions, Questions
 from _utils.custom.task_kinds import load_custom_task
 from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
@@ -136,6 +137,12 @@ def test_a_question_that_leaves_room_is_not_cut(small_tokenizer):
     n_tokens = len(text_tokenizer(small_tokenizer).encode("what is it?", add_special_tokens=False))
     rows = QuestionRows(read_questions("a.json"), small_tokenizer, n_tokens + 4, QuestionOptions(doc_stride=1))
     assert {*rows.spans[:, 1]} == {n_tokens + 2}  # the context begins after [CLS], the question and [SEP]
+
+
+def test_an_ensemble_averages_the_probabilities_of_texts_and_the_odds_of_no_answer():
+    task = Questions("q", "q", ("question", "context"), questions=QuestionOptions())
+    [answers] = task.scores.average([[Answers({"a": .6, "b": .4}, 1.)], [Answers({"b": 1.}, 3.)]])
+    assert answers.n_best == pytest.approx({"b": .7, "a": .3}) and answers.text == "b" and answers.null_odds == 2
 
 
 def test_questions_from_files_to_predictions(fresh_checkpoint):

@@ -238,6 +238,8 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
     labels = [TASKS["mnli"].labels[label] for label in expected]
     assert [line[0] for line in lines] == finetune.load("g_mnli_0.pth").predict(pairs).labels == labels
+    data.splits["test_mismatched"] = data.splits["test_mismatched"].select(range(7))
+    assert len(finetune.predict_test("mnli", run_path("g", "mnli", 0), 1, data=data)) == 7
     with pytest.raises(UserError, match="'sst2'.*'mnli'"):
         finetune.predict_test("mnli", run_path("g", "sst2", 0), data=data)
     with pytest.raises(UserError, match="tuples"):

@@ -8,6 +8,7 @@ import torch
 
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
+from _utils.finetuning.group import PlannedRun
 from _utils.finetuning.model import KeepBest
 from _utils.finetuning.plan import for_checkpoint, settings_of
 from _utils.networks import load_pretrained
@@ -74,6 +75,19 @@ def test_a_logged_loss_is_the_mean_since_the_row_before(parts):
     learn.opt.opt.register_step_post_hook(lambda *_: losses.append(learn.loss_grad.item()))
     learn.fit(settings.epochs)
     assert rows == [(5, pytest.approx(sum(losses[:5]) / 5)), (12, pytest.approx(sum(losses[5:]) / 7))]
+
+
+def test_weights_follow_from_seed_schedule_and_precision_and_not_from_the_number_of_a_run(parts, fresh_checkpoint):
+    pretrained = load_pretrained(str(fresh_checkpoint))
+
+    def weights(*overrides, run=0, seed=0):
+        _, data, settings = parts("precision=fp32", "task_overrides={'mrpc': {'rows': 32, 'epochs': 1}}", *overrides)
+        planned = PlannedRun(TASKS["mrpc"], run, seed, settings, data._replace(devs={}), None, 0., None)
+        return finetune.finetune_run(planned, pretrained, torch.device("cpu"))[0].model.classifier.weight
+    expected = weights()
+    assert weights(run=1).equal(expected)
+    for others in (weights(seed=1), weights("schedule=one_cycle"), weights("precision=bf16")):
+        assert not others.equal(expected)
 
 
 # Keys that choose what is trained, where and how often. What they change of a result is recorded as something else: the

@@ -46,6 +46,14 @@ def test_mean_deviation_median_and_best():
     assert list(table.loc[["MNLI", "MNLI-mm", "MNLI, both"], "mean"]) == [80, 70, 75]
 
 
+def test_the_best_run_has_a_score_and_a_checkpoint(empty_folder):
+    found = runs(row("rte", 0, np.nan), row("rte", 1, 50.), row("rte", 2, 60.))
+    found[0].path.parent.mkdir(parents=True)
+    for with_checkpoint in found[:2]:
+        with_checkpoint.path.touch()
+    assert found.best().run == 1
+
+
 @pytest.mark.parametrize("task, outputs, labels, baseline, is_constant", [
     ("rte", np.eye(2)[[1, 0, 1, 1, 0]], [1, 0, 1, 1, 0], 60., False), ("rte", np.eye(2)[[1, 1]], [0, 1], 50., True),
     ("stsb", [1.5, 4.1, 4.2], [1.5, 4., 4.], 0., False), ("stsb", [4.339, 4.341, 4.343], [1., 2.5, 5.], 0., True)])

@@ -47,6 +47,7 @@ def test_predictions_have_the_format_of_the_server():
     ("CoLA.tsv", "index\tprediction", "\tindex\tprediction", "CoLA.tsv, line 1"),
     ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: .*'acceptable'"),
     ("WNLI.tsv", "3\t0", "4\t0", "WNLI.tsv, line 5"), ("WNLI.tsv", "\n4\t0", "", "WNLI.tsv.* 5 "),
+    ("WNLI.tsv", "\n4\t0", "\n4\t0\n5\t0", "WNLI.tsv.* 7 "),
     ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: .*'5.001'"),
     ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4"),
 ])

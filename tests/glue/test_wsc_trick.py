@@ -9,7 +9,7 @@ import torch
 from _utils.errors import UserError
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import load_task
-from _utils.tasks.wsc import SchemaPredictor, SchemaRows, load_wsc, make_schema, wnli_schemas
+from _utils.tasks.wsc import WSC, Schema, SchemaPredictor, SchemaRows, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -21,6 +21,13 @@ def test_a_schema_has_the_candidate_in_place_of_the_pronoun():
     assert (text[start:end], label) == ("The trophy", 1)
     possessive = make_schema("The man lifted his son because he was strong.", 15, 18, "the man", 1)
     assert possessive.text == "The man lifted the man's son because he was strong."
+
+
+def test_a_pronoun_is_not_found_within_an_earlier_word(tmp_path):
+    target = {"span1_text": "the coat", "span2_text": "it", "span2_index": 5}
+    (tmp_path / "train.jsonl").write_text(
+        json.dumps({"text": "The man with a coat lost it.", "label": True, "target": target}))
+    assert [schema.text for schema in load_wsc("train", tmp_path)] == ["The man with a coat lost the coat."]
 
 
 def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
@@ -66,3 +73,6 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
         logits, original = model(ids, mask, inside), -model.discriminator(ids, mask).logits
     score = torch.stack([row[candidate].mean() for row, candidate in zip(original, inside.bool())])
     torch.testing.assert_close(logits, torch.stack([torch.zeros(2), score - model.threshold.detach()], 1))
+    with_unknown = SchemaRows([Schema(TEXT, -1, -1, -1), *schemas], pretrained.hf_tokenizer, 64)
+    decisions = WSC.head.outputs(with_unknown, torch.tensor([[0., 1.]] * 3)).argmax(-1)
+    assert decisions.tolist() == [WSC.majority, 1, 1]

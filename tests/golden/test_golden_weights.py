@@ -22,6 +22,7 @@ from _utils.text.vocabulary import SPECIAL_TOKENS
 # The hparams of the checkpoint in golden/official/micro_ckpt.
 MICRO = {"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
          "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}}
+SETTINGS = {"num_attention_heads": 2, "hidden_act": "relu"}
 PREFIX, VARIABLES = GOLDEN / "official/micro_ckpt/model.ckpt-200", recorded("official/variables.json")
 
 
@@ -102,6 +103,11 @@ def test_sizes_follow_from_shapes_with_heads_of_size_64(monkeypatch, part):
     found = convert("small", part)[0].config
     assert found.to_dict() == build_network(part, getattr(RECIPES["small"], part).config(30522)).config.to_dict()
     assert found.num_attention_heads == (1 if part == "generator" else 4)
+
+
+@pytest.mark.parametrize("hparams", [{"model_hparam_overrides": SETTINGS}, SETTINGS])
+def test_settings_that_shapes_do_not_show_are_read_from_hparams_and_their_overrides(hparams):
+    assert convert(PREFIX, "discriminator", hparams)[0].config.to_dict().items() >= SETTINGS.items()
 
 
 @pytest.mark.parametrize("missing", ["discriminator_predictions/dense/kernel", "electra/embeddings/word_embeddings"])

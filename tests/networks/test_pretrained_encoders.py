@@ -59,6 +59,15 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
 
+@pytest.mark.parametrize("part", ["encoder", "discriminator"])
+def test_training_one_run_does_not_change_where_the_next_one_begins(fresh_checkpoint, part):
+    pretrained = load_pretrained(str(fresh_checkpoint))
+    weight_of_run = lambda: next(getattr(pretrained, part)().parameters()).data
+    before = weight_of_run().clone()
+    weight_of_run().zero_()
+    assert weight_of_run().equal(before)
+
+
 @pytest.mark.parametrize("change", [
     lambda saved: saved["discriminator_config"].update(num_attention_heads=1),
     lambda saved: saved.update(tokenizer=saved["tokenizer"].replace('"lowercase":true', '"lowercase":false'))])

@@ -4,13 +4,14 @@ import multiprocessing
 import random
 from collections import Counter
 
+import datasets
 import numpy as np
 import pytest
 from corpora import corpus_of, make_corpus, sentence
 
 from _utils.errors import UserError
 from _utils.text import processors, readers, sources
-from _utils.text.examples import prepare_examples
+from _utils.text.examples import prepare_examples, split_held_out, unigram_entropy
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import load_documents
 
@@ -69,6 +70,13 @@ def test_the_end_of_a_corpus_is_checked_too(tmp_path, small_tokenizer):
         prepare_examples(corpus_of(texts), small_tokenizer, 32, 0, tmp_path)
 
 
+def test_held_out_examples_and_those_of_the_unigram_entropy_are_from_the_whole_corpus():
+    examples = datasets.Dataset.from_dict({"input_ids": [[i * 16 // 100_000] for i in range(100_000)]})
+    _, held_out = split_held_out(examples)
+    assert Counter(sum(held_out["input_ids"][:], [])) == dict.fromkeys(range(16), 1024 / 16)
+    assert unigram_entropy(examples, [99]) == pytest.approx(np.log(16))
+
+
 @pytest.mark.parametrize("name, long_lines, is_kept", [
     ("mine.txt", None, True), ("mine.txt", "truncate", False), ("wikipedia", "keep", True),
     *((name, None, True) for name in ("prose", "someone/web:crawl")),
@@ -115,7 +123,8 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, seed):
+def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, monkeypatch, seed):
+    monkeypatch.setattr(processors, "LONG", 180)  # characters, of whole words in every document
     rng = random.Random(seed)
     lengths = [1, 2, 5, 29, 30, 31, 32, 33, 100]
     texts = ["\n".join(" ".join([word] * n) for n in rng.choices(lengths, k=rng.randint(1, 8)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny_families import FAMILIES
 from tiny_pretraining import equal_weights, run, weights
 from tokenizer_kinds import sentences
@@ -12,6 +13,7 @@ from transformers import AutoModelForMaskedLM
 
 from _utils.networks import add_tokens
 from _utils.networks.build import build_network
+from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, restore_moments
 from _utils.runs.checkpoints import saved_networks
 from _utils.text import extend_tokenizer, load_tokenizer
 
@@ -47,14 +49,25 @@ def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, fa
     torch.nn.init.normal_(networks[0].get_output_embeddings().bias)
     before, new = copy.deepcopy(networks), extend_tokenizer(small_tokenizer, words_file(*WORDS, "##virus"))
     add_tokens(networks, small_tokenizer, new)
-    pieces = small_tokenizer("coronavirus", add_special_tokens=False)["input_ids"]
-    row = new.convert_tokens_to_ids("coronavirus")
+    first, *rest = small_tokenizer.tokenize("virus")
+    pieces_of = {"coronavirus": small_tokenizer.tokenize("coronavirus"), "##virus": [f"##{first}", *rest]}
     tables = [[one.get_input_embeddings().weight for one in pair] for pair in zip(networks, before)]
     heads = [one.eval()(torch.tensor([[2, 6, 9, 3]])).logits[0].T for one in (networks[0], before[0])]
     for table, old in (*tables, heads):
         assert len(table) == max(len(new), len(old))
-        torch.testing.assert_close(table[row], old[pieces].mean(0), atol=1e-3, rtol=1e-3)
+        for token, pieces in pieces_of.items():
+            mean = old[small_tokenizer.convert_tokens_to_ids(pieces)].mean(0)
+            torch.testing.assert_close(table[new.convert_tokens_to_ids(token)], mean, atol=1e-3, rtol=1e-3)
         torch.testing.assert_close(table[:n], old[:n], atol=1e-3, rtol=1e-3)
+
+
+def test_moments_of_adam_are_loaded_although_tokens_were_added(tmp_path):
+    (tmp_path / "generator").mkdir()
+    save_file({"weight.exp_avg": torch.ones(3, 2)}, tmp_path / "generator" / MOMENTS_FILE)
+    model = torch.nn.ModuleDict({"generator": torch.nn.Embedding(5, 2)})
+    optimizer = AdamNoBiasCorrection(model.parameters(), lr=1.)
+    restore_moments(optimizer, model, tmp_path)
+    assert optimizer.state[model["generator"].weight]["exp_avg"].sum(1).tolist() == [2, 2, 2, 0, 0]
 
 
 def test_continued_pretraining_with_new_words(workplace):

@@ -121,11 +121,16 @@ def test_tags_and_questions_use_added_tokens(folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["renamed.json", "tokenizer.json"])
 def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, tmp_path, name):
-    train(kind).save(str(tmp_path / name))
+    saved = train(kind)
+    saved.add_special_tokens(MARKERS)
+    saved.add_tokens(["[NUM]"])
+    saved.save(str(tmp_path / name))
     tokenizer = load_tokenizer(str(tmp_path / name if name == "renamed.json" else tmp_path))
     encoding = encoded(tokenizer, *PAIR)
     assert encoding.ids[0] == tokenizer.cls_token_id and encoding.ids.count(tokenizer.sep_token_id) >= 2
     assert None not in (tokenizer.pad_token, tokenizer.mask_token)
+    special = {*never_masked(tokenizer, "official")}
+    assert special >= {saved.token_to_id(marker) for marker in MARKERS} and saved.token_to_id("[NUM]") not in special
 
 
 def test_roles_of_tokens_with_other_names_are_read_from_the_file_beside_the_tokenizer(tmp_path):

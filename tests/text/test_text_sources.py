@@ -9,9 +9,11 @@ import pandas
 import pyarrow
 import pytest
 
+import pretrain
+from _utils.config import complete
 from _utils.errors import UserError
 from _utils.text import load_tokenizer, text_tokenizer
-from _utils.text.pretraining_data import warn_of_shared_files
+from _utils.text.pretraining_data import corpora_of, warn_of_shared_files
 from _utils.text.readers import print_once
 from _utils.text.sources import load_documents
 
@@ -41,6 +43,7 @@ JSON_LINES = (
 FILES = {
     "blank_lines_between.txt": TXT,
     "windows_line_ends.txt": TXT.replace("\n", "\r\n"),
+    "blanks_between.txt": TXT.replace("\n\n \n\n", "\n \t\n"),
     "lines.jsonl": JSON_LINES,
     "wiki_00": ARTICLES,
     "byte_order_mark.txt": "\ufeff" + TXT,
@@ -90,7 +93,8 @@ def test_a_file_that_is_there_twice_is_read_once(tmp_path, texts_of, capsys, cop
 
 
 LIBRARY = {
-    "c.txt": b"third", "a/c[1].txt": b"glob", "a/wiki_00": b'<doc id="1">\nTitle\n\nfirst\n</doc>\n',
+    "c.txt": b"third", "a b.txt": b"between",
+    "a/c[1].txt": b"glob", "a/wiki_00": b'<doc id="1">\nTitle\n\nfirst\n</doc>\n',
     "a/deep/er/b.jsonl.gz": gzip.compress(b'{"text": "second"}'),
     "d.parquet": pandas.DataFrame({"text": [None, "fourth", ""]}).to_parquet(),
     **dict.fromkeys(("notes.md", "image.png", "wiki_index", ".hidden.txt", ".cache/old.txt"), b"must not be read"),
@@ -98,8 +102,8 @@ LIBRARY = {
 
 
 @pytest.mark.parametrize("source, expected", [
-    ("library", "glob second first third fourth"), ("library/*", "third fourth"),
-    ("library/**/*", "glob second first third fourth"), ("library/a/c[1].txt", "glob")])
+    ("library", "glob second first between third fourth"), ("library/*", "between third fourth"),
+    ("library/**/*", "glob second first between third fourth"), ("library/a/c[1].txt", "glob")])
 def test_folders_are_read_recursively_and_globs_like_in_a_shell(tmp_path, texts_of, source, expected):
     for name, content in LIBRARY.items():
         write(tmp_path / "library" / name, content)
@@ -175,6 +179,12 @@ def test_the_same_bytes_with_another_compression_are_another_text(tmp_path, text
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS
+
+
+def test_the_encoding_of_the_configuration_is_that_of_the_files(empty_folder):
+    write(empty_folder / "text.txt", TXT.encode("latin-1"))
+    [corpus] = corpora_of(complete(pretrain.c.override(["datas=text.txt", "encoding=latin-1"])))
+    assert corpus.documents["text"][:] == DOCUMENTS
 
 
 def test_files_that_change_while_they_are_read_are_not_kept_as_what_they_were(tmp_path):

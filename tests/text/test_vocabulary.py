@@ -62,6 +62,12 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
 
 
+def test_vocabularies_with_and_without_capital_letters_are_trained_separately(tmp_path):
+    cased, uncased = (load_tokenizer(200, [random_words("own", 0)], tmp_path, **options).get_vocab()
+                      for options in ({"cased": True}, {"strip_accents": False}))
+    assert cased != uncased
+
+
 def test_trained_vocabularies_are_the_same_in_every_process():
     """Of kana, hangul and Latin letters, which continue words, as ideographs do not."""
     alphabets = "あいうえおかきくけこさしすせそ", "가나다라마바사아자차", "abcdefghij"

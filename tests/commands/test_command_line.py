@@ -23,7 +23,7 @@ def without_large_libraries(repo, tmp_path_factory):
 @pytest.mark.parametrize("command, expected", {
     "pretrain.py --help": "\nobjective=None\n",
     "pretrain.py sise=base": "'sise'",
-    "pretrain.py steps=100 stop_at=101": "stop_at=101",
+    "pretrain.py steps=100 warmup_steps=101": "warmup_steps=101",
     "pretrain.py objective=electric temperature=2": "temperature=2.0",
     "pretrain.py initial_weights=missing.pth": "'missing.pth'",
     "finetune.py --help": "\nth_run=None\n",

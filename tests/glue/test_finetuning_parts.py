@@ -38,7 +38,7 @@ def parts(glue, fresh_checkpoint):
 def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
     learn, data, _ = parts()
     model, (ids, mask, segments, _) = learn.model.eval(), data.train.batch([0, 1, 2])
-    bound, largest = (6 / (128 + 2)) ** .5, float(model.classifier.weight.abs().max())  # Glorot's
+    bound, largest = (6 / (128 + 2)) ** .5, float(model.classifier.weight.data.abs().max())  # Glorot's
     assert model.dropout.p == .1 and .8 * bound < largest <= bound and not model.classifier.bias.any()
     hidden = model.base_model(ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
     torch.testing.assert_close(model(ids, mask, segments), model.classifier(hidden[:, 0]))

@@ -2,15 +2,19 @@
 import json
 import multiprocessing
 import random
+import shutil
 from collections import Counter
 
 import datasets
 import numpy as np
 import pytest
 from corpora import corpus_of, make_corpus, sentence
+from tiny_pretraining import BASE
 
+import pretrain
+from _utils.config import complete
 from _utils.errors import UserError
-from _utils.text import processors, readers, sources
+from _utils.text import load_data, processors, readers, sources
 from _utils.text.examples import prepare_examples, split_held_out, unigram_entropy
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import load_documents
@@ -75,6 +79,39 @@ def test_held_out_examples_and_those_of_the_unigram_entropy_are_from_the_whole_c
     _, held_out = split_held_out(examples)
     assert Counter(sum(held_out["input_ids"][:], [])) == dict.fromkeys(range(16), 1024 / 16)
     assert unigram_entropy(examples, [99]) == pytest.approx(np.log(16))
+
+
+def loaded(*options):
+    """(tokenizer, dataloaders) of a configuration."""
+    return load_data(complete(pretrain.c.override([*BASE, "vocab=vocab.txt", *options])))
+
+
+def ids_in(split):
+    """The token ids of all examples of a split."""
+    return split.hf_dset.with_format(None)["input_ids"][:]
+
+
+def test_keys_of_the_text_change_the_examples_and_the_seed_only_their_order(workplace):
+    _, plain = loaded()
+    for option in ("data_seed=6", "long_lines=truncate"):
+        assert ids_in(loaded(option)[1].train_ds) != ids_in(plain.train_ds), option
+    _, other = loaded("seed=6")
+    assert ids_in(other.train_ds) == ids_in(plain.train_ds)
+    assert not other.train.batch_of_step(0)[0].equal(plain.train.batch_of_step(0)[0])
+
+
+def test_each_text_of_a_run_holds_out_examples(workplace):
+    """Equal texts hold out the same ones."""
+    shutil.copy("text.txt", "copy.txt")
+    held_out = ids_in(loaded("datas=text.txt,copy.txt")[1].valid_ds)
+    n = len(held_out) // 2
+    assert n and held_out[:n] == held_out[n:]
+
+
+@pytest.mark.parametrize("option, expected", {"": "e", "cased=True": "É", "strip_accents=False": "é"}.items())
+def test_keys_of_the_vocabulary_are_those_of_the_tokenizer(workplace, option, expected):
+    hf_tokenizer, _ = loaded(*option.split())
+    assert hf_tokenizer.backend_tokenizer.normalizer.normalize_str("É") == expected
 
 
 @pytest.mark.parametrize("name, long_lines, is_kept", [

@@ -157,6 +157,7 @@ def test_pretraining_with_the_names_of_roberta(workplace):
     folder = save_folder("bytes with RoBERTa's template", workplace / "tokenizer")
     learn = run("masking=official", "steps=4", vocab=f"vocab={folder}")
     assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
+    assert not any((ids[:, 1:] == 0).any() for loader in learn.dls.loaders for ids, _ in loader)  # <s>
     learn = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=2", vocab=None)
     assert learn.model.pad_token_id == learn.model.discriminator.config.pad_token_id == 1
 

@@ -11,6 +11,7 @@ from tokenizer_kinds import tokens_by_id
 from transformers import AutoTokenizer
 
 from _utils.errors import UserError
+from _utils.text import vocabulary
 from _utils.text.exported_tokenizer import exported_tokenizer
 from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, tokenizer_from_tokens
 
@@ -62,10 +63,18 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
 
 
-def test_vocabularies_with_and_without_capital_letters_are_trained_separately(tmp_path):
-    cased, uncased = (load_tokenizer(200, [random_words("own", 0)], tmp_path, **options).get_vocab()
-                      for options in ({"cased": True}, {"strip_accents": False}))
-    assert cased != uncased
+def test_vocabularies_of_each_text_with_and_without_capital_letters_are_trained_separately(tmp_path):
+    cased, uncased, of_other_text = (
+        load_tokenizer(200, [random_words("own", seed)], tmp_path, **options).get_vocab()
+        for seed, options in ((0, {"cased": True}), (0, {"strip_accents": False}), (1, {"cased": True})))
+    assert cased != uncased and cased != of_other_text
+
+
+def test_a_vocabulary_is_trained_on_a_sample_of_the_whole_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "TRAINING_CHARACTERS", 1000)
+    texts = ["first words " * 9] * 50 + ["next part " * 9] * 50
+    tokens = load_tokenizer(200, [corpus_of(texts)], tmp_path).get_vocab()
+    assert {"first", "next"} <= tokens.keys()
 
 
 def test_trained_vocabularies_are_the_same_in_every_process():

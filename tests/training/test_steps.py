@@ -133,16 +133,17 @@ def test_any_optimizer_leaves_out_a_step_whose_gradients_are_not_finite(monkeypa
         assert any(not torch.equal(p, was) for p, was in zip(learn.model.parameters(), before)) == is_updated
 
 
-def test_steps_have_masks_of_their_own_and_micro_batches_dropout():
+def test_steps_and_seeds_have_masks_of_their_own_and_micro_batches_dropout():
     """The batch and its masks consist of two equal micro-batches."""
     learn, seen = build_learner(), []
     mask, ids = learn.masking.mask, batch_of(learn)[0][[0, 1, 0, 1]]
     learn.masking.mask = lambda *batch: ([tensor[[0, 1, 0, 1]] for tensor in mask(*batch)[0]], None)
     learn.model.register_forward_hook(lambda _, x, output: seen.append((x[0], output.disc_logits)))
-    for learn.train_iter in (0, 1):
+    for learn.seed, learn.train_iter in ((0, 0), (0, 1), (1, 1)):
         learn.one_batch(0, (ids, torch.full((EXAMPLES,), 11)))
-    (masked, logits), (again, others), (later, _), _ = seen
+    (masked, logits), (again, others), (later, _), _, (of_other_seed, _), _ = seen
     assert masked.equal(again) and not masked.equal(later) and not logits.equal(others)
+    assert not of_other_seed.equal(later)
 
 
 OBJECTIVES = ["objective=electra", *(
@@ -176,12 +177,11 @@ def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(setting)
 @pytest.mark.parametrize("setting", OBJECTIVES)
 def test_the_held_out_loss_is_the_weighted_sum_of_its_terms(setting):
     """Also if the last batch is smaller."""
-    has_generator = setting != "uniform_generator=True"
-    learn = build_learner("cpu", setting, "gen_weight=3" if has_generator else "disc_weight=3")
+    learn = build_learner("cpu", setting, "gen_weight=3", "disc_weight=5")
     ids, lengths = batch_of(learn)
     found = metrics.evaluate(learn, [(ids, lengths), (ids[-1:], lengths[-1:])])
     terms = [found[name] for name in ("gen_loss", "disc_loss", "second_mlm_loss") if name in found]
-    weights = getattr(learn.loss_func, "loss_weights", [3.])
+    weights = [1. if setting == "uniform_generator=True" else 3., 5.]  # which has no generator to train
     assert len(terms) == (1 if setting == "objective=mlm" else 2)
     assert found["loss"] == pytest.approx(sum(weight * term for weight, term in zip(weights, terms)), rel=1e-5)
 

@@ -7,6 +7,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
+from _utils.training.corrupted_text import ranked_below
+
 MODEL = Path(__file__).resolve().parents[2] / "benchmarks/results/mini/model"
 # Sentences with one [word], and a word that is wrong in its place.
 CORRUPTED = [("she was born in london and studied history at the [university]", "because"),
@@ -45,6 +47,14 @@ def test_discriminator_finds_wrong_words(hf_tokenizer):
         logits += of_wrong.tolist()
         replaced += [position == at for position in range(len(of_wrong))]
     assert roc_auc_score(replaced, logits) > .95
+
+
+def test_sentences_with_a_wrong_word_rank_below_those_with_the_right_one(hf_tokenizer):
+    model, pairs = AutoModelForTokenClassification.from_pretrained(MODEL / "discriminator", dtype=torch.float32), []
+    for sentence, wrong in CORRUPTED:
+        before, right, after = re.split(r"\[|\]", sentence)
+        pairs.append([(before + word + after).split() for word in (right, wrong)])
+    assert ranked_below(model, hf_tokenizer, pairs) == 1
 
 
 def test_generator_fills_masks(hf_tokenizer):

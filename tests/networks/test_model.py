@@ -27,6 +27,10 @@ def test_parameter_counts_match_electra_pytorch(size):
     assert {name: getattr(config, ours) for name, ours in names.items()} == expected["gen_config"]
 
 
+def test_both_networks_of_the_released_small_model_have_the_size_of_the_discriminator_of_the_paper():
+    assert RECIPES["small++"].generator == RECIPES["small++"].discriminator == RECIPES["small"].discriminator
+
+
 def test_decayed_parameters_layernorms_and_dropout_of_the_small_model():
     expected = recorded("electra_pytorch/param_counts.json")["small"]
     with torch.device("meta"):

@@ -32,8 +32,9 @@ def batch(small_tokenizer):
     return masked, torch.full((4,), 24), chosen, originals.masked_fill(~chosen, -100)
 
 
-def test_each_loss_trains_one_table(batch, small_tokenizer):
-    model = build(small_tokenizer)
+@pytest.mark.parametrize("initial_weights", ["huggingface", "official"])
+def test_each_loss_trains_one_table(batch, small_tokenizer, initial_weights):
+    model = build(small_tokenizer, f"initial_weights={initial_weights}")
     assert not tables(model)[1].any()  # before training
     losses = pretrain.ELECTRALoss()(model(*batch), batch[-1], return_losses=True)[1]
     gradients = [torch.autograd.grad(loss, tables(model), allow_unused=True) for loss in losses]

@@ -21,6 +21,7 @@ from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
 from _utils.runs import RunFolder
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.text import unigram_entropy
 from _utils.training.pretraining_run import text_of_long_lines
 
 
@@ -48,6 +49,7 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     assert all(path.stat().st_size > 5000 for path in plots)
     saved = json.loads((FOLDER / "mini_5/config.json").read_text())
     assert saved["config"]["lr"] == 3e-4 and {"torch", "transformers", "fastai", "datasets"} <= set(saved["versions"])
+    assert saved["facts"] == {"unigram_entropy": unigram_entropy(finished.dls.train_ds.hf_dset, [*range(5)])}
     train, held_out = metrics(), metrics("held_out")
     assert [row["step"] for row in train] == list(range(1, 17))
     assert [row["step"] for row in held_out] == [1, 2, 4, 8, 16]

@@ -17,7 +17,7 @@ from _utils.custom.definition import KEYS_OF_KINDS
 from _utils.custom.task_kinds import KINDS
 from _utils.errors import UserError
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
-from _utils.finetuning.plan import for_checkpoint
+from _utils.finetuning.plan import for_checkpoint, seeds_of
 from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
 from _utils.objectives.objective_keys import KEYS
@@ -164,19 +164,29 @@ def test_help_may_be_cut(repo, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
+# The appendix of the paper; small++: Google's released model; tiny, mini, quickstart: this project; others: lmtuners.
 SIZES = {
     "size=small": "bs=128 lr=5e-4 max_length=128 mask_prob=.15 steps=1_000_000 warmup_steps=10_000",
     "size=base": "bs=256 lr=2e-4 max_length=512 mask_prob=.15 steps=766_000 warmup_steps=10_000",
     "size=large": "bs=2048 lr=2e-4 max_length=512 mask_prob=.25 steps=400_000 warmup_steps=10_000",
     "size=small++": "bs=128 lr=5e-4 max_length=512 mask_prob=.15 steps=4_000_000 warmup_steps=10_000",
     "size=tiny": "bs=64 lr=3e-4 max_length=32 mask_prob=.15 steps=3_000 warmup_steps=300",
+    "size=mini": "bs=64 lr=5e-4 max_length=64 mask_prob=.15 steps=37_000 warmup_steps=1_000",
     "size=quickstart": "bs=32 lr=2e-3 max_length=48 mask_prob=.25 steps=1_500 warmup_steps=60",
+    "size=alectra_small": "bs=512 lr=2e-3 max_length=128 mask_prob=.15 steps=500_000 warmup_steps=40_000 "
+                          "electra_mask_style=always optimizer=lamb schedule=separate_linear",
+    "size=bert_small": "bs=128 lr=5e-4 max_length=128 mask_prob=.15 steps=1_500_000 warmup_steps=10_000 "
+                       "electra_mask_style=False optimizer=adam schedule=separate_linear",
 }
 DERIVED = {
     "": "size=small datas=openwebtext base_run_name=vanilla quickstart=False schedule=original_linear "
         "sampling=fp32_gumbel temperature=1. electra_mask_style=True adam_bias_correction=False gen_smooth_label=False "
-        "disc_smooth_label=False",
+        "disc_smooth_label=False gen_weight=1 disc_weight=50 tying=embeddings optimizer=adam weight_decay_rate=.01 "
+        "lr_decay_power=1",
+    "objective=two_stage steps=100": "two_stage_steps=50 tying=none",
+    "objective=replace_mlm": "disc_weight=1", "objective=all_tokens_mlm": "disc_weight=1",
+    "initial_weights=google/electra-small-discriminator": "masking=official lr=5e-5",
+    "initial_weights=google/electra-small-discriminator new_generator=True": "masking=official lr=5e-4",
     "recipe=google": "masking=official initial_weights=official long_lines=truncate clean=False",
     "recipe=google masking=bernoulli": "masking=bernoulli initial_weights=official",
     # warmup keeps its share of the steps
@@ -326,7 +336,8 @@ def test_the_arguments_of_a_kernel_are_not_ours(arguments):
     "pretrained_checkpoint=None size=base": "group_name=electra_base_google",
     "quickstart=True end=1 wsc_trick=True":
         "end=1 group_name=quickstart glue_dir=datasets/quickstart_glue "
-        "pretrained_checkpoint=quickstart_11081_100.0%.pth"}.items())
+        "pretrained_checkpoint=quickstart_11081_100.0%.pth",
+    "tasks=stsb start_from_mnli=True group_name=g": "start_from_mnli=g"}.items())
 def test_derived_values_of_finetuning(arguments, expected):
     config = finetuning(*arguments.split())
     assert all(str(config[key]) == value for key, value in (part.split("=") for part in expected.split()))
@@ -367,9 +378,12 @@ def test_a_length_beyond_the_trained_positions_is_warned_of(given, warned):
 
 
 def test_continued_pretraining_has_the_settings_of_the_checkpoint_below_those_of_a_recipe(small_tokenizer, tmp_path):
-    checkpoint = save_fresh(tmp_path / "short.pth", small_tokenizer, "max_length=16", "mask_prob=.2")
+    for masking in ("official", "bernoulli"):
+        settings = [f"masking={masking}", "max_length=16", "mask_prob=.2", "electra_mask_style=always", "tying=all"]
+        checkpoint, expected = save_fresh(tmp_path / "short.pth", small_tokenizer, *settings), c.override(settings)
+        continued = completed(f"initial_weights={checkpoint}")
+        assert continued.size == "tiny" and all(continued[key] == expected[key] for key in expected.chosen)
     continued = completed(f"initial_weights={checkpoint}", "recipe=google")
-    assert (continued.size, continued.max_length, continued.mask_prob) == ("tiny", 16, .2)
     assert (continued.masking, continued.initial_weights) == ("official", str(checkpoint))
 
 
@@ -387,11 +401,19 @@ def test_what_the_keys_select_exists():
 def test_the_defaults_of_finetuning_are_those_of_the_paper():
     c = finetuning()
     assert (c.start, c.end, c.weight_decay, c.double_unordered, c.original_lr_layer_decays) == (0, 10, 0., True, True)
-    for size, expected in {"small": (3e-4, .8), "base": (1e-4, .8), "large": (5e-5, .9)}.items():
-        assert (RECIPES[size].glue_lr, RECIPES[size].layer_decay) == expected
+    assert not c.adam_bias_correction
+    for size, (lr, decay) in {"small": (3e-4, .8), "base": (1e-4, .8), "large": (5e-5, .9)}.items():
+        found = finetune.hyperparameters(TASKS["cola"], finetuning(f"size={size}"), 8551)
+        assert found == {"lr": lr, "layer_decay": decay, "bs": 32, "epochs": 3, "rows": None}
     of_glue = {name: TASKS[name] for name in GLUE_TEST_FILES}
     assert {name: task.epochs for name, task in of_glue.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
     assert {name for name, task in of_glue.items() if task.unordered} == {"mrpc", "stsb"}
+    ranked_by = {name: task.metrics[0] for name, task in of_glue.items() if task.metrics[0] != "accuracy"}
+    assert ranked_by == {"cola": "matthews", "stsb": "spearman"} and TASKS["mnli"].devs[0] == "validation_matched"
+
+
+def test_a_run_has_the_seed_of_its_number():
+    assert seeds_of(finetuning("start=1", "end=3", "seeds=5,6,7")) == {1: 6, 2: 7}
 
 
 def test_a_path_with_the_name_of_a_corpus_is_pointed_out(tmp_path, monkeypatch, capsys):

@@ -250,6 +250,15 @@ def test_predictions_for_new_sentences(again, capsys, glue):
             predicted("sst2", "review\na good server\n", name)
 
 
+def test_each_test_file_of_mnli_has_the_predictions_for_its_set(again, monkeypatch):
+    predict_test = lambda task, models, dl_idx=0, *, data: torch.full((200,), dl_idx)
+    monkeypatch.setattr(finetune, "predict_test", predict_test)
+    again("tasks=mnli", "do_finetune=False")
+    files = "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"
+    written = [{line.split("\t")[1] for line in (GROUP / file).read_text().splitlines()[1:]} for file in files]
+    assert written == [{"entailment"}, {"neutral"}, {"contradiction"}]
+
+
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, tmp_path):
     settings = [f"pretrained_checkpoint={fresh_checkpoint}", "end=1", f"task_overrides={SMALL}", "device=cpu",
                 "glue_dir=datasets/quickstart_glue", "tasks=cola", "majority_for_missing=True"]

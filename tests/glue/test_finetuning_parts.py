@@ -5,15 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import finetune
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.group import PlannedRun
-from _utils.finetuning.model import KeepBest
+from _utils.finetuning.model import KeepBest, evaluate
 from _utils.finetuning.plan import for_checkpoint, settings_of
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.rows import encode_task
+from _utils.tasks.rows import EncodedRows, EncodedTask, Window, encode_task, finetuning_dataloaders
 from _utils.tasks.settings import Settings
 from _utils.training import set_seed
 
@@ -42,13 +43,16 @@ def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
     assert model.dropout.p == .1 and .8 * bound < largest <= bound and not model.classifier.bias.any()
     hidden = model.base_model(ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
     torch.testing.assert_close(model(ids, mask, segments), model.classifier(hidden[:, 0]))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(ids, mask, segments).dtype == torch.float32  # three decimals of a score are submitted
     model.train()
     assert not torch.equal(model(ids, mask, segments), model(ids, mask, segments))
 
 
 def test_options_of_the_learner_take_effect(parts):
-    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "weight_decay=.01")
-    assert isinstance(learn.opt.opt, torch.optim.AdamW)
+    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "weight_decay=.01",
+                        "xavier_reinited_outlayer=False")
+    assert type(learn.opt.opt) is torch.optim.AdamW and learn.model.classifier.bias.any()
     rates = [group["lr"] for group in learn.opt.opt.param_groups]
     assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
     decays = {id(p): group["weight_decay"] for group in learn.opt.opt.param_groups for p in group["params"]}
@@ -109,6 +113,24 @@ def test_the_settings_of_a_run_have_the_values_of_the_configuration(parts):
     _, _, settings = parts(*(f"{key}={value}" for key, value in c.items()))
     assert {key: getattr(settings, key) for key in c} == c
     assert FINETUNE_KEYS.keys() - NO_SETTINGS - c.keys() == {"size", "wsc_trick"}  # size: of the fixture
+
+
+class ReadsSecondToken(torch.nn.Module):
+    """The id of the second token is the class."""
+
+    def forward(self, ids, *_):
+        return F.one_hot(ids[:, 1], 3).float()
+
+
+def test_the_scores_of_a_dev_set_are_those_of_its_rows():
+    labels = dict(zip(TASKS["mnli"].devs, ([0, 1, 2] * 9, [2, 1, 1] * 9)))
+    devs = {split: EncodedRows([([Window([2, label], [0, 0])], 2) for label in of_split], of_split)
+            for split, of_split in labels.items()}
+    dls = finetuning_dataloaders(devs["validation_matched"], devs.values(), 4, 0, "cpu")
+    learn = SimpleNamespace(model=ReadsSecondToken(), dls=dls, precision="fp32")
+    found = evaluate(learn, TASKS["mnli"], EncodedTask(None, devs, labels))
+    assert {split: evaluation["scores"] for split, evaluation in found.items()} == dict.fromkeys(
+        ("validation_matched", "validation_mismatched"), {"accuracy": 1.})
 
 
 @pytest.mark.parametrize("scores, best", [

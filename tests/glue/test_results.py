@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from tiny_finetuning import table_row
 
 from _utils.commands.glue import glue_results
@@ -17,8 +18,9 @@ from _utils.finetuning.results import (
     summarize,
     table_of_runs,
 )
-from _utils.finetuning.runs import SCORES, Runs, add_run
+from _utils.finetuning.runs import SCORES, Runs, add_run, task_of
 from _utils.tasks.glue import TASKS
+from _utils.tasks.rows import EncodedRows, Window
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}
@@ -37,13 +39,16 @@ def runs(*rows, group="g"):
 
 def test_mean_deviation_median_and_best():
     of_cola = [row("cola", i, value) for i, value in enumerate([50., 58., 54., 70.])]
-    of_mnli = row("mnli", 0, 0., scores=BOTH_MNLI)
-    table = summarize(runs(row("rte", 4, 60.), *of_cola, row("cola", 0, 99., "other"), of_mnli))
+    other = {"validation_matched": {"accuracy": .7}, "validation_mismatched": {"accuracy": .9}}
+    of_mnli = [row("mnli", i, 0., scores=scores) for i, scores in enumerate((BOTH_MNLI, other))]
+    table = summarize(runs(row("rte", 4, 60.), *of_cola, row("cola", 0, 99., "other"), *of_mnli))
     line = table.loc["CoLA"]
     assert list(table.index) == ["CoLA", "MNLI", "MNLI-mm", "MNLI, both", "RTE"]
     assert [line["runs"], line["mean"], line["median"], line["best"], line["best run"]] == [4, 58., 56., 70., 3]
     assert line["std"] == pytest.approx((224 / 3) ** .5) and np.isnan(table.loc["RTE", "std"])
-    assert list(table.loc[["MNLI", "MNLI-mm", "MNLI, both"], "mean"]) == [80, 70, 75]
+    lines = table.loc[["MNLI", "MNLI-mm", "MNLI, both"]]
+    assert [*lines["mean"]] == pytest.approx([75, 80, 77.5])
+    assert [*lines["best"]] == pytest.approx([80, 70, 75])  # of the run that is the best on the first dev set
 
 
 def test_the_best_run_has_a_score_and_a_checkpoint(empty_folder):
@@ -52,6 +57,11 @@ def test_the_best_run_has_a_score_and_a_checkpoint(empty_folder):
     for with_checkpoint in found[:2]:
         with_checkpoint.path.touch()
     assert found.best().run == 1
+
+
+def test_predictions_of_a_run_with_recipe_google_have_the_unit_of_the_labels():
+    task, rows = task_of(table_row("stsb", settings={"recipe": "google"})), EncodedRows([([Window([2], [0])], 1)], [0.])
+    assert task.head.outputs(rows, torch.tensor([.5])).tolist() == [2.5]
 
 
 @pytest.mark.parametrize("task, outputs, labels, baseline, is_constant", [

@@ -37,7 +37,10 @@ def test_a_submission_of_official_size_is_valid(tmp_path):
 def test_predictions_have_the_format_of_the_server():
     assert TASKS["stsb"].prediction_files.written([-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
     assert TASKS["mnli"].prediction_files.written([0, 1, 2]) == ["entailment", "neutral", "contradiction"]
-    assert TASKS["cola"].prediction_files.written([1, 0]) == ["1", "0"]
+    for name in ("cola", "sst2", "mrpc", "qqp", "wnli"):
+        assert TASKS[name].prediction_files.written([1, 0]) == ["1", "0"]
+    for name in ("qnli", "rte"):
+        assert TASKS[name].prediction_files.written([1, 0]) == ["not_entailment", "entailment"]
     own = CustomRegression("own", "own", ("text",))
     written = own.prediction_files.written([3.21987654e-5, -4., 5000.51, 1234567.])
     assert written == ["3.219877e-05", "-4", "5000.51", "1234567"]

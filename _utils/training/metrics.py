@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from _utils.networks.sampling import argmax
-from _utils.seeds import fork_rng, seed_step
+from _utils.seeds import seed_step
 
 # Of the terms of a loss function that does not name them; there are at most so many.
 NAMES = ("gen_loss", "disc_loss", *(f"term{n}_loss" for n in range(3, 9)))
@@ -116,26 +116,24 @@ def evaluate(learn, loader, max_batches=None):
     """Return the metrics of a PretrainingLearner on the batches of a loader, as one batch without dropout.
 
     max_batches: use this many batches, evenly spaced; None: all.
-    Masks and samples depend on the learner's seed only and are the same every time. The random numbers of the training
-    are not disturbed.
+    Masks and samples depend on the learner's seed only and are the same every time. The training seeds its own numbers.
     """
     metrics, n_batches = PretrainingMetrics(learn.device), max_batches or len(loader)
     chosen = {i * len(loader) // n_batches for i in range(n_batches)}  # from all of its corpora and documents
     learn.model.eval()
-    with fork_rng(learn.device):
-        batches = []
-        for n, batch in enumerate(batch for i, batch in enumerate(loader) if i in chosen):
-            seed_step(learn.seed, n)
-            masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
-            batches.append(masked)
-        counts = [sum(of_batches) for of_batches in zip(*(learn.model.counts(*masked) for masked in batches))]
-        for n, masked in enumerate(batches):
-            for number, micro_batch in learn.micro_batches(masked):
-                seed_step(learn.seed, n, number)
-                with learn.autocast():
-                    output = learn.model(*micro_batch)
-                    loss, losses = learn.loss_func(output, micro_batch[-1], counts, return_losses=True)
-                metrics.add(output, micro_batch, loss, losses, counts)
+    batches = []
+    for n, batch in enumerate(batch for i, batch in enumerate(loader) if i in chosen):
+        seed_step(learn.seed, n)
+        masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
+        batches.append(masked)
+    counts = [sum(of_batches) for of_batches in zip(*(learn.model.counts(*masked) for masked in batches))]
+    for n, masked in enumerate(batches):
+        for number, micro_batch in learn.micro_batches(masked):
+            seed_step(learn.seed, n, number)
+            with learn.autocast():
+                output = learn.model(*micro_batch)
+                loss, losses = learn.loss_func(output, micro_batch[-1], counts, return_losses=True)
+            metrics.add(output, micro_batch, loss, losses, counts)
     learn.model.train()
     return metrics.compute()
 

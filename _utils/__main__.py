@@ -74,7 +74,7 @@ COMMANDS = {
                                     "the pretraining"),
             "file": dict(help="one text per line, or a table (.csv, .tsv, .jsonl, .parquet); -: one text per line of "
                               "standard input"),
-            "--text": dict(help="column of a table with the texts; default: text"),
+            "--text": dict(default="text", help="column of a table with the texts; default: %(default)s"),
             "--group": dict(help="column of a table: texts with the same value are ranked, the best first"),
             "--tokens": dict(action="store_true", help="also write the score of every token"),
             "--part": dict(_NETWORK, help="network to score with; default: the discriminator if there is one"),

@@ -23,14 +23,14 @@ DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": [0, 2],
 TYPES = {"bs": Count, "max_length": count(8), "examples": Count, "workers": processes(0), "rounds": Count}
 
 
-def random_examples(n, max_length, folder, vocab_size=30_000):
+def random_examples(n, max_length, folder):
     """Arrow-backed random examples with the lengths of the example builder.
 
     Nine of ten are full, the others of any length.
     """
     rng = random.Random(0)
     lengths = [max_length if rng.random() < .9 else rng.randint(5, max_length) for _ in range(n)]
-    table = {"input_ids": [[rng.randrange(5, vocab_size) for _ in range(length)] for length in lengths],
+    table = {"input_ids": [[rng.randrange(5, 30_000) for _ in range(length)] for length in lengths],
              "sentA_length": [length // 2 + 1 for length in lengths]}
     features = datasets.Features(
         {"input_ids": datasets.List(datasets.Value("uint16")), "sentA_length": datasets.Value("int32")}

@@ -162,14 +162,13 @@ class Variant:
         system, self.precision = name.split()
         self.c, self.device = configuration(given, name), choose_device(given["device"])
         self.clock = time.process_time if given["cpu_time"] else time.perf_counter
-        self.hf_tokenizer = tokenizer_from_tokens(VOCABULARY[:given["vocab"]])
+        hf_tokenizer = tokenizer_from_tokens(VOCABULARY[:given["vocab"]])
         batches = itertools.cycle([random_batch(self.c, self.device, given["vocab"]) for _ in range(4)])
         if system == "reference":
-            self.training = ReferenceTraining(self.c, self.hf_tokenizer, self.device, batches, self.precision)
+            self.training = ReferenceTraining(self.c, hf_tokenizer, self.device, batches, self.precision)
         else:
-            self.training = Training(
-                self.c.copy_with({"precision": self.precision}), self.hf_tokenizer, self.device, batches
-            )
+            c = self.c.copy_with({"precision": self.precision})
+            self.training = Training(c, hf_tokenizer, self.device, batches)
 
     def warm_up(self):
         """Take the first steps, and return the peak bytes of all tensors but weights and optimizer state."""

@@ -34,17 +34,16 @@ def score(checkpoint, file, *, text, group, tokens, part, device):
     print(f"Score of a token: {scorer.meaning}.", file=sys.stderr)
 
 
-def read_texts(file, text=None, group=None):
-    """DataFrame with the columns text and, if there is one, group. text, group: names of the columns of a table; None:
-    "text" and no group.
+def read_texts(file, text, group):
+    """DataFrame with the columns text and, if there is one, group. text, group: names of the columns of a table; group
+    may be None.
 
     Raises UserError, with the line, for an empty text, and for a missing column.
     """
     if file != "-":
         check_file(file, "Pass a file with one text per line, a table, or - for standard input.")
-    table, columns = read_table(file) if is_table(file) else read_lines(file), {text or "text": "text"}
-    if group:
-        columns[group] = "group"
+    table = read_table(file) if is_table(file) else read_lines(file)
+    columns = {text: "text"} | ({group: "group"} if group else {})
     check_columns(table, columns, "Set --text and --group to columns of a .csv, .tsv, .jsonl or .parquet file. Other "
                                   "files have a text on each line.")
     rows = table.rows[[*columns]].rename(columns=columns)
@@ -58,7 +57,7 @@ def read_texts(file, text=None, group=None):
 
 
 def read_lines(file):
-    """Table of a file with a text on each line."""
+    """Table of a file, or of standard input (-), with a text on each line."""
     lines = read_text(file, "Convert it to UTF-8.").removesuffix("\n").split("\n")
     places = [f"line {number}" for number in range(1, len(lines) + 1)]
     source = "standard input" if file == "-" else file

@@ -85,8 +85,9 @@ FINETUNE_KEYS = {
         "minutes on two CPU cores. Sets pretrained_checkpoint, end, glue_dir and group_name, unless you set them."),
         heading="What is finetuned"),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
-        "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
-        "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
+        "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, a folder with generator/ and "
+        "discriminator/, of which the latter is finetuned, or the hub id of any encoder. None: Google's model of the "
+        "size (by default ELECTRA-Small++).")),
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate and layer decay. None: that of the checkpoint, or of its shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (

@@ -149,8 +149,10 @@ def load_pretrained(name, size=None):
     if name.endswith(".pth"):
         model, _, hf_tokenizer, run = load_with_head(name)
     else:
-        name = os.path.join(name, *parts_in(name)[-1:])
-        (model, hf_tokenizer), run = _encoder_from_transformers(name), {}
+        if parts := parts_in(name):
+            name = os.path.join(name, parts[-1])
+        model, hf_tokenizer = _encoder_from_transformers(name)
+        run = {}
     _check_size(name, model.config, size)
     size = size or run.get("size") or size_of(model.config)
     return Pretrained(name, model, hf_tokenizer, content_digest(model, hf_tokenizer), size, run)
@@ -333,7 +335,7 @@ def parts_of(checkpoint):
 
 
 def parts_in(folder):
-    """As `parts_of`, of a folder whose folders generator/ and discriminator/ have them; [] for other folders and ids.
+    """The networks in a folder with generator/ and discriminator/, or with one of them; [] for other folders and ids.
     """
     return [part for part in PARTS if os.path.isdir(os.path.join(folder, part))]
 

@@ -116,7 +116,7 @@ def evaluate(learn, loader, max_batches=None):
     """Return the metrics of a PretrainingLearner on the batches of a loader, as one batch without dropout.
 
     max_batches: use this many batches, evenly spaced; None: all.
-    Masks and samples depend on the learner's seed only and are the same every time. The training seeds its own numbers.
+    Masks and samples depend on the learner's seed only and are the same every time. Training seeds every step itself.
     """
     metrics, n_batches = PretrainingMetrics(learn.device), max_batches or len(loader)
     chosen = {i * len(loader) // n_batches for i in range(n_batches)}  # from all of its corpora and documents

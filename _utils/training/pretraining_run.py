@@ -139,7 +139,7 @@ class PretrainingRun:
         first_step = self.checkpoint["step"] if self.checkpoint else 0
         print_summary(c, self.run_folder, learn, entropy, first_step)
         must_match = self.check_same_run(learn)
-        stop_at = min(c.stop_at or c.steps, c.steps)  # a second stage has fewer steps than stop_at may say
+        stop_at = min(c.stop_at or c.steps, c.steps)  # stop_at may be more, also than those of a second stage
         last_step = max(first_step, stop_at)
         learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 

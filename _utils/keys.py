@@ -251,7 +251,7 @@ PRETRAIN_KEYS = {
         "Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in "
         "Google's code. 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. "
         "'adjusted_one_cycle': fastai's with warmup_steps. None: the recipe's; for ELECTRA 'original_linear'.")),
-    "lr_decay_power": Key(NonNegative, 1., "Power of the linear schedules' decay (F97)."),
+    "lr_decay_power": Key(NonNegative, 1., "Power of the linear schedules' decay (F31)."),
     "steps": Key(Count | None, None, "Number of training steps. None: the recipe's."),
     "warmup_steps": Key(_Warmup | None, None, (
         "Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.")),

@@ -1,5 +1,5 @@
 """Google's flags: one step of each variant of the model, the power of the learning rate's decay, operation counts
-(F88-F103).
+(F88-F93, F98-F103).
 """
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Records Adam over twenty steps of fixed gradients, and learning rates by step (F31-F35, F97)."""
+"""Records Adam over twenty steps of fixed gradients, and learning rates by step (F31-F35)."""
 import numpy as np
 from model import optimization
 from recording import replaced, session, set_step_from_outside, stored, tf, with_bars, write

@@ -1,4 +1,4 @@
-"""Records one step with each of Google's flags, and operation counts (F88-F103)."""
+"""Records one step with each of Google's flags, and operation counts (F88-F93, F98-F103)."""
 import flops_computation
 import numpy as np
 from pretraining_graph import Graph

@@ -74,7 +74,7 @@ from transformers import PreTrainedTokenizerBase
 from _utils.finetuning.group import Group, Results
 from _utils.finetuning.model import FinetunedModel, evaluate, keep_best, load_encoder, to_device
 from _utils.finetuning.quickstart import quickstart
-from _utils.networks import first_position_only, layer_groups
+from _utils.networks import layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import as_task
@@ -191,11 +191,15 @@ class SentencePredictor(Predictor):
     model, hidden_size, num_class, xavier_reinited_outlayer, freeze: as for Predictor.   pooling: "mean" reads the mean
     over the tokens, without the padding, instead of the first one (not in the paper).
     """
-    encode = staticmethod(encode)  # how its inputs are made
 
     def __init__(self, *args, pooling: str = "first", **kwargs):
         super().__init__(*args, **kwargs)
         self.dropout, self.pooling = nn.Dropout(.1), pooling
+
+    @staticmethod
+    def encode(*args, **kwargs):
+        """How its inputs are made: as `encode` at the time of the call, so its cell can be run again."""
+        return encode(*args, **kwargs)
 
     def forward(self, inp_ids: Tensor, attn_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
@@ -204,8 +208,7 @@ class SentencePredictor(Predictor):
             hidden, is_token = self.hidden_states(inp_ids, attn_mask, token_type_ids).float(), attn_mask[:, :, None]
             pooled = (hidden * is_token).sum(1) / is_token.sum(1)
         else:
-            with first_position_only(self.base_model):
-                pooled = self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0].float()  # (B, H)
+            pooled = self.first_hidden_state(inp_ids, attn_mask, token_type_ids).float()  # (B, H)
         return self.outputs(self.dropout(pooled)).squeeze(-1)
 
 
@@ -248,7 +251,7 @@ def build_optimizer(model, settings):
     trained = [
         [(name, parameter) for name, parameter in parameters if parameter.requires_grad] for parameters in groups
     ]
-    param_groups = [{**group, "lr": lr} for lr, parameters in zip(lrs, trained)
+    param_groups = [{**group, "lr": lr} for lr, parameters in zip(lrs, trained, strict=True)
                     for group in decay_groups(parameters, settings.weight_decay) if group["params"]]
     adam = torch.optim.AdamW if settings.adam_bias_correction else AdamNoBiasCorrection
     return adam(param_groups, lr=settings.lr, betas=(.9, .999), eps=1e-6)

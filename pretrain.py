@@ -493,7 +493,9 @@ def build_loss(c):
 def build_optimizer(
     model: nn.Module, lr: float, bias_correction: bool = False, kind: str = "adam", weight_decay: float = .01
 ) -> torch.optim.Optimizer:
-    """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
+    """Adam, or lmtuners' LAMB, with ELECTRA's settings; before each step the schedule sets lr, that of each group in
+    proportion to its own here.
+    """
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
     return optimizer(decay_groups(model.named_parameters(), weight_decay), lr=lr, betas=(.9, .999), eps=1e-6)

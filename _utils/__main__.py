@@ -88,8 +88,8 @@ COMMANDS = {
         "score), the probability of every label, and the text, in which tabs and line breaks become spaces. For a task "
         "that labels words, the sentences have spaces between words, and the output has no header, a line for each "
         "word (word, label, probability) and an empty line after each sentence. An empty line of FILE has an empty "
-        "line in the output. A CSV, TSV, JSON lines or parquet file needs the columns of the texts that the training "
-        "file has.",
+        "line in the output. A CSV, TSV, JSON lines or parquet file needs the columns of the texts, and of 'sentence', "
+        "that the training file has.",
         {
             "checkpoint": dict(help="a finetuned checkpoint: its path, or its name in checkpoints/glue, such as "
                                     "quickstart_cola_0.pth"),

@@ -21,6 +21,7 @@ from _utils.keys import PRETRAIN_KEYS, Key, accepted
 from _utils.loggers import PACKAGES
 from _utils.names import announce_hub, check_text, find_checkpoint, hub_text, is_path, is_vocab_file, without_parts
 from _utils.objectives.objective_keys import (
+    ELECTRA,
     KEYS,
     conflicting_keys,
     default_name,
@@ -270,7 +271,7 @@ def _values_of_pair(config):
         run = load_pretraining_checkpoint(path)["config"]
         values |= {key: run[key] for key in "size max_length masking electra_mask_style tying mask_prob".split()}
         objective = KEYS[selected(run)]
-        if objective.is_kept and config.objective is None and not selecting(config):
+        if not objective.has_new_generator and config.objective is None and not selecting(config):
             values |= dict([objective.selected_by])
     elif name.startswith("google/"):
         values["masking"] = "official"
@@ -328,9 +329,10 @@ def _check_pair(config, objective):
     conflicting = [key for key in of_pair if config[key] is not None]
     if not objective.continues_pairs:
         key, value = objective.selected_by
-        of_size = "" if key in config.chosen else f", the default of size={config.size},"
-        raise UserError(f"A training with {key}={value}{of_size} cannot continue from initial_weights="
-                        f"{config.initial_weights!r}; it begins with fresh weights. Leave out one of them.")
+        origin = "" if key in config.chosen else ", that of the checkpoint or of its size,"
+        raise UserError(f"A training with {key}={value}{origin} cannot continue from initial_weights="
+                        f"{config.initial_weights!r}; it begins with fresh weights. Leave out initial_weights, or set "
+                        f"another objective (objective={ELECTRA} is for a generator with a discriminator).")
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

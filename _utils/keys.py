@@ -197,7 +197,7 @@ PRETRAIN_KEYS = {
         "10% unchanged. 'always': 100% [MASK] (lmtuners). None: the recipe's; for ELECTRA True.")),
     "sampling": Key(Literal["fp32_gumbel", "fp16_gumbel", "multinomial"], "fp32_gumbel", (
         "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws "
-        "rare tokens too seldom), or 'multinomial'.")),
+        "rare tokens too seldom and, of equally probable ones, low ids too often), or 'multinomial'.")),
     "temperature": Key(Positive, 1., "Sampling temperature: the generator's logits are divided by it."),
     "disallow_correct": Key(bool, False, "True: the generator never samples the original token (F15)."),
     "generator": Key(_Network, None, (
@@ -224,8 +224,8 @@ PRETRAIN_KEYS = {
         "Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder with "
         "generator/ and discriminator/, or the hub id of a discriminator such as "
         "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, max_length, "
-        "masking, electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set "
-        "them. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
+        "masking, electra_mask_style, mask_prob, tying and the objective, and Google's models set masking='official', "
+        "unless you set them. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
         "text, at most 5% of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
         "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, "
@@ -235,7 +235,8 @@ PRETRAIN_KEYS = {
     "disc_weight": Key(NonNegative | None, None, (
         "Weight of the discriminator's loss. None: the recipe's, or 1 where the second network predicts tokens too.")),
     "gen_smooth_label": Key(_Smoothing, False, (
-        "Label smoothing of the generator's loss: a number in [0, 1), or True for .1.")),
+        "Label smoothing of the generator's loss: a number in [0, 1), or True for .1. The logged gen_loss and "
+        "gen_perplexity include it, gen_loss_hidden does not.")),
     "disc_smooth_label": Key(_Smoothing, False, (
         "Label smoothing of the discriminator's loss, only of the labels of original tokens, from 0 (D17).")),
     "optimizer": Key(Literal["adam", "lamb", None], None, "'adam' or 'lamb' (lmtuners). None: the recipe's."),

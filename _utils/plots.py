@@ -381,8 +381,9 @@ def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, se
 
 def save_pretraining_plots(learn, hf_tokenizer, folder, steps):
     """Save training.png, learning_rate.png and sentences.png of a finished run in its folder."""
+    lrs_at = learn.schedule.functions["lr"]
     figures = {"training": plot_training(folder / "metrics.jsonl"),
-               "learning_rate": plot_schedules({"this run": learn.schedule.functions["lr"]}, steps),
+               "learning_rate": plot_schedules({"this run": lambda pct: max(lrs_at(pct))}, steps),
                "sentences": sentences_in_color(learn, hf_tokenizer, n=8)}
     for name, figure in figures.items():
         if figure:

@@ -73,10 +73,7 @@ def schedules(name, lr, steps, warmup_steps, decay_power=1.):
     return SCHEDULES[name](lr, steps, warmup_steps, decay_power)
 
 
-def group_schedules(name, lrs, steps, warmup_steps):
-    """`schedules` for parameter groups with different learning rates.
-
-    'lr' returns a list, one value for each of `lrs`.
-    """
-    shape = schedules(name, 1., steps, warmup_steps)
-    return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}
+def group_schedules(name, lrs, steps, warmup_steps, decay_power=1.):
+    """`schedules` of parameter groups with different learning rates: 'lr' returns a list, a value for each of `lrs`."""
+    of_groups = [schedules(name, lr, steps, warmup_steps, decay_power) for lr in lrs]
+    return {**of_groups[0], "lr": lambda pct: [functions["lr"](pct) for functions in of_groups]}

@@ -214,6 +214,8 @@ CONTRADICTIONS = {
     "objective=two_stage steps=5 two_stage_steps=5": "two_stage_steps=5 steps=5",
     "objective=replace_mlm tying=disentangled": "tying='disentangled' objective='replace_mlm'",
     "objective=adversarial temperature=2": "temperature=2.0 objective='adversarial'",
+    "objective=adversarial sampling=fp16_gumbel": "sampling='fp16_gumbel' objective='adversarial'",
+    "objective=electric sampling=fp16_gumbel": "sampling='fp16_gumbel' objective='electric'",
     "objective=mlm two_tower_generator=True": "two_tower_generator=True objective='mlm'",
     "objective=mlm discriminator={'model_type':'bert'}": "discriminator= objective='mlm'",
     "objective=two_stage generator={'model_type':'bert'}": "generator= objective='two_stage'",
@@ -260,8 +262,8 @@ WITHOUT_EFFECT = {
     "size=bert_small temperature=2": "objective=mlm: temperature",
     "objective=electric gen_smooth_label=True": "objective=electric: gen_smooth_label",
     "two_tower_generator=True electra_mask_style=False": "two_tower_generator=True: electra_mask_style",
-    "uniform_generator=True gen_weight=2 generator={'model_type':'bert'} electra_mask_style=False":
-        "uniform_generator=True: generator, gen_weight, electra_mask_style",
+    "uniform_generator=True gen_weight=2 generator={'model_type':'bert'} electra_mask_style=False sampling=fp16_gumbel":
+        "uniform_generator=True: generator, gen_weight, electra_mask_style, sampling",
     "initial_weights=google/electra-small-discriminator new_generator=True disc_weight=2 temperature=2":
         "new_generator=True: disc_weight, temperature",
     "generator={'model_type':'bert'} generator_hidden_size=.5":
@@ -385,6 +387,16 @@ def test_continued_pretraining_has_the_settings_of_the_checkpoint_below_those_of
         assert continued.size == "tiny" and all(continued[key] == expected[key] for key in expected.chosen)
     continued = completed(f"initial_weights={checkpoint}", "recipe=google")
     assert (continued.masking, continued.initial_weights) == ("official", str(checkpoint))
+
+
+def test_continued_pretraining_keeps_the_objective_or_names_it(small_tokenizer, tmp_path):
+    for keys in ("objective=electra_15", "tying=disentangled", "objective=adversarial", "objective=two_stage"):
+        checkpoint, (key, value) = save_fresh(tmp_path / "pair.pth", small_tokenizer, keys), keys.split("=")
+        if value in ("electra_15", "disentangled"):
+            assert completed(f"initial_weights={checkpoint}")[key] == value
+        else:
+            assert_raises([keys, "objective=electra"], completed, f"initial_weights={checkpoint}")
+        assert completed(f"initial_weights={checkpoint}", "objective=electra").objective == "electra"
 
 
 def test_a_key_of_finetuning_is_part_of_the_settings_of_a_run_unless_it_changes_no_result():

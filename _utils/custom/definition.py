@@ -112,7 +112,7 @@ _OF_TEXTS = "text", "label", "groups"
 _OF_WORDS = *_OF_TEXTS, "class_weights", "scheme"
 # {kind of task: keys that not all kinds have}
 KEYS_OF_KINDS = {
-    "classification": (*_OF_TEXTS, "class_weights", "positive"),
+    "classification": (*_OF_TEXTS, "class_weights", "positive", "separator"),  # "|" says that commas are text
     "regression": _OF_TEXTS,
     "tagging": (*_OF_WORDS, "sentence"),
     "spans": _OF_WORDS,

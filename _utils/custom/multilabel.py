@@ -126,7 +126,8 @@ class MultiLabel(Classification):
         labelled = {split: _with_lists(table, columns, separator) for split, table in found.labelled.items()}
         found = found._replace(labelled=labelled, labels=[_LISTS])
         threshold = {"threshold": definition["threshold"]} if definition["threshold"] else {}
-        task = class_task(cls, definition, found, labels_by_split(labelled, _LISTS)["train"], **threshold)
+        labels = columns if len(columns) > 1 else labels_by_split(labelled, _LISTS)["train"]
+        task = class_task(cls, definition, found, labels, **threshold)
         return class_data(task, definition, found, _rarest, frozenset, details=f"; threshold {task.threshold}")
 
     def balanced_weights(self, labels):

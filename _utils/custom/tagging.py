@@ -36,6 +36,9 @@ class TagInputs(ListInputs):
         """As `Inputs.in_rows`. UserError for lines that end with tags, which would be taken for words."""
         if self.task.sentence in table.rows:
             return by_sentence(table, self.task.sentence, self.task.name)
+        for column in {self.task.texts[0], self.task.columns_in_files[0]} if self.task.sentence else ():
+            if column in table.rows:
+                _check_lengths(table, column, f"the table needs the column {self.task.sentence!r}")
         cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
         last = pd.Series([words[-1] for words in cells.map(str).str.split() if words], dtype=object)
         if last.isin(self.task.written_labels).mean() > .9:
@@ -222,7 +225,8 @@ def load_tags(kind, definition, tables, mismatches):
     for split, problems in mismatches.items():
         table = tables.labelled[split]
         tables.labelled[split] = table._replace(problems=problems | table.problems)
-    _check_lengths(tables.labelled["train"], *tables.labels, definition["name"])
+    _check_lengths(tables.labelled["train"], *tables.labels, f"set 'sentence' of the task {definition['name']!r} to "
+                                                             "the column")
     labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
     of_test = labels.pop("test", None)
     known = pd.concat(labels.values())  # a word of the dev set may have a tag that is in no training sentence
@@ -253,10 +257,9 @@ def _tags_in_scheme(definition, tables):
     return tags
 
 
-def _check_lengths(table, label, name):
-    """UserError if all sentences have one word."""
-    n_words = labels_in(table, label).map(items).dropna().map(len)
+def _check_lengths(table, column, advice):
+    """UserError if all sentences have one word. column: of the words or tags.   advice: to name another column."""
+    n_words = labels_in(table, column).map(items).dropna().map(len)
     if len(n_words) > 1 and n_words.max() == 1:
         raise UserError(f"{table.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
-                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
-                        f"{TEXTS_ADVICE}")
+                        f"sentence, {advice} with the number of the sentence. {TEXTS_ADVICE}")

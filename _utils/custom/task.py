@@ -163,7 +163,7 @@ class Classification(CustomTask):
 
 
 def class_task(kind, definition, tables, labels, **fields):
-    """A task whose classes are the labels of a Series of strings: in alphabetical order, or numbers by value.
+    """A task whose classes are the labels, strings which may repeat: in alphabetical order, or numbers by value.
 
     fields: more of the task. UserError for fewer than two labels, and for another 'positive'.
     """

@@ -30,7 +30,7 @@ from _utils.tasks.tables import table_key
 from _utils.tasks.task import Task
 from _utils.tasks.wsc import WSC
 from _utils.text.normalization import case_warnings
-from _utils.training import RunProcesses, choose_device
+from _utils.training import RunProcesses, choose_device, set_seed
 
 
 class PlannedRun(NamedTuple):
@@ -74,12 +74,13 @@ class Group:
     def __init__(self, c, run, hyperparameters, sentence_predictor):
         self.processes = RunProcesses(c.device)
         self.device = choose_device(c.device)  # the current GPU, if the configuration names no device
-        self.code, self.has_other_code = content_key(definitions_of(run)), False
+        self.code = content_key(definitions_of(run))
         self.c = c.copy_with({"device": str(self.device)})
         self.settings, self.data, self.sentence_predictor = {}, {}, sentence_predictor
         check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name), files=[SCORES])
         if c.do_finetune:
             self.load_checkpoint()
+            self.report_other_code()
         else:
             chosen_runs(c, Runs())  # fails before the tables are loaded
         with self.processes.main_first():
@@ -100,6 +101,13 @@ class Group:
               f"(size={self.c.size})", *self.pretrained.length_warnings(self.c.max_length),
               *case_warnings(self.pretrained.hf_tokenizer, self.pretrained.name), sep="\n")
 
+    def report_other_code(self):
+        """Print a notice if finished runs were trained with other definitions, also where the rest is a log."""
+        group = self.c.group_name
+        if is_first_process() and any(record.code != self.code for record in Runs().of(group)):
+            print(f"Notice: finished runs of the group {group!r} were trained with code that has changed since. To "
+                  "train them again, set another group_name.", file=sys.stderr)
+
     def mine(self):
         """Yield (task, run) of the runs of this process.
 
@@ -119,7 +127,6 @@ class Group:
         folder = run_path(c.group_name, name, run).with_suffix("")
         with locked(folder, "group_name"):  # another command may train this run
             if record := Runs().finished(c.group_name, name, run, seed, settings):
-                self.report_other_code(record)
                 self.processes.report(line_about(record, "already finished"))
                 yield None
                 return
@@ -133,18 +140,12 @@ class Group:
                 yield PlannedRun(task, run, seed, settings, data, log, started, mnli_run)
         gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
 
-    def report_other_code(self, record):
-        """Print a notice, once, if a finished run was trained with other definitions, also where the rest is a log."""
-        if record.code != self.code and not self.has_other_code and is_first_process():
-            self.has_other_code = True
-            print(f"Notice: finished runs of the group {record.group!r} were trained with code that has changed since. "
-                  "To train them again, set another group_name.", file=sys.stderr)
-
     def encoded(self, name):
         """EncodedTask of a task. Only that of the last task is kept; warnings about its texts are printed once."""
         if name not in self.data:
             task, settings, hf_tokenizer = self.tables[name].task, self.settings[name], self.pretrained.hf_tokenizer
             splits = self.tables[name].splits
+            set_seed(0)  # all runs share these rows, for which an edited `encode` may draw random numbers
             self.data = {name: encode_task(task, splits, settings, hf_tokenizer, self.sentence_predictor)}
             texts = task.inputs.texts_in(splits["train"])
             advice = advice_about_length(settings, self.pretrained.length, task.head.keys)
@@ -252,7 +253,7 @@ def write_test_files(c, tables, load, predict_test):
     Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None.
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
-    sources = {task["name"]: f", {task['test']}" for task in c.tasks if isinstance(task, dict)}
+    sources = {task["name"]: f", {task['test']}" for task in c.tasks if isinstance(task, dict) and task["test"]}
     for name, runs in chosen_runs(c, Runs()).items():
         data, task = tables[name], tables[name].task.of_runs(runs)
         report_unused(c, task, runs)

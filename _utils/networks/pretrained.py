@@ -18,6 +18,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import content_key
 from _utils.names import find_checkpoint
 from _utils.networks.build import (
+    LABELS,
     PARTS,
     build_network,
     check_length,
@@ -259,8 +260,8 @@ def load_with_head(name, part=None):
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
     network, untrained, hf_tokenizer = _from_transformers(network_class(part, config.model_type), name)
-    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
-        untrained = ["an output layer with two labels"]
+    if part == "discriminator" and config.model_type != "electra" and tuple(config.id2label.values()) != LABELS:
+        untrained = [f"an output layer with the labels {' and '.join(LABELS)}"]
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
                         "folder from export_hf or convert_tf, or a hub id such as "

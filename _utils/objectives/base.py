@@ -65,7 +65,7 @@ class WeightedLoss(nn.Module):
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
         losses = self.terms(pred, targ_ids, *(counts or self.counts(pred)))
         loss = self.loss_weights[0] * losses[0]
-        for weight, other in zip(self.loss_weights[1:], losses[1:]):
+        for weight, other in zip(self.loss_weights[1:], losses[1:], strict=True):
             loss = loss + weight * other
         return (loss, losses) if return_losses else loss
 

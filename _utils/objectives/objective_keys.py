@@ -54,18 +54,17 @@ class ObjectiveKeys:
     checks: tuple = (has_discriminator,)
     # Continued pretraining
     continues_pairs: bool = False  # whether it trains a generator and a discriminator that are trained already
-    is_kept: bool = False  # whether continuing a checkpoint of this objective selects it again
     has_new_generator: bool = False  # of the size that the keys say, with the recipe's learning rate
 
 
 # Keys that have no effect without a generator of the usual kind.
 _OF_NETWORKS = ("generator_hidden_size", "generator_layers", "tying")
-_SAMPLING = ("temperature", "disallow_correct")
+_SAMPLING = ("sampling", "temperature", "disallow_correct")
 # The loss of the second masked language model is as large as the generator's.
 _SECOND_MLM = dict(unused=("disc_smooth_label",), defaults=lambda c: {"disc_weight": 1.})
 # The towers read the text without masks. No other objective can load them.
 _TWO_TOWERS = dict(unused=("gen_smooth_label", "disc_smooth_label", "electra_mask_style"),
-                   checks=(has_discriminator, keeps_towers), continues_pairs=True, is_kept=True)
+                   checks=(has_discriminator, keeps_towers), continues_pairs=True)
 
 ELECTRA, MASKED_LM = "electra", "mlm"
 # By name. If keys select several, ELECTRA is not meant.
@@ -73,11 +72,11 @@ KEYS = {
     ELECTRA: ObjectiveKeys(("objective", ELECTRA), continues_pairs=True),
     MASKED_LM: ObjectiveKeys(
         ("objective", MASKED_LM),
-        unused=("sampling", *_SAMPLING, "disc_smooth_label", "disc_weight", *_OF_NETWORKS),
+        unused=(*_SAMPLING, "disc_smooth_label", "disc_weight", *_OF_NETWORKS),
         contradicting=("discriminator",),  # the network that is trained is `generator`
         checks=(),  # every recipe has an encoder
     ),
-    "electra_15": ObjectiveKeys(("objective", "electra_15")),
+    "electra_15": ObjectiveKeys(("objective", "electra_15"), continues_pairs=True),
     "replace_mlm": ObjectiveKeys(("objective", "replace_mlm"), **_SECOND_MLM),
     "all_tokens_mlm": ObjectiveKeys(("objective", "all_tokens_mlm"), **_SECOND_MLM),
     "two_stage": ObjectiveKeys(
@@ -91,16 +90,17 @@ KEYS = {
     "adversarial": ObjectiveKeys(
         ("objective", "adversarial"),
         unused=("gen_smooth_label",),
-        contradicting=_SAMPLING,  # REINFORCE needs samples of the generator's distribution
+        contradicting=_SAMPLING,  # REINFORCE requires samples of the generator's distribution
     ),
     "uniform_generator": ObjectiveKeys(
         ("uniform_generator", True),
-        unused=("generator", "gen_weight", "gen_smooth_label", "electra_mask_style", "temperature", *_OF_NETWORKS),
+        unused=("generator", "gen_weight", "gen_smooth_label", "electra_mask_style", "sampling", "temperature",
+                *_OF_NETWORKS),
     ),
     "new_generator": ObjectiveKeys(
         ("new_generator", True),
         # the discriminator is not trained
-        unused=("disc_weight", "disc_smooth_label", "sampling", *_SAMPLING),
+        unused=("disc_weight", "disc_smooth_label", *_SAMPLING),
         checks=(has_discriminator, keeps_discriminator),
         continues_pairs=True,
         has_new_generator=True,

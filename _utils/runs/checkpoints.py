@@ -40,12 +40,19 @@ def pretraining_checkpoint(model, config, hf_tokenizer, step):
             for part, network in networks.items()
             for name, value in network.state_dict().items()
         },
-        **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
+        **{f"{part}_config": config_data(network) for part, network in networks.items()},
         **tokenizer_record(hf_tokenizer),
         "config": config.as_data(),
         "step": step,
         "versions": versions(),
     }
+
+
+def config_data(network):
+    """The configuration of a network, which says whether its output layer, if any, is its token embeddings."""
+    output = network.get_output_embeddings()
+    is_tied = {} if output is None else {"tie_word_embeddings": output.weight is network.get_input_embeddings().weight}
+    return network.config.to_dict() | is_tied
 
 
 def saved_networks(model):

@@ -3,6 +3,7 @@ import dis
 import inspect
 import sys
 import textwrap
+from functools import partial
 from types import FunctionType
 
 from _utils.files import content_key
@@ -15,8 +16,8 @@ def definitions_of(definition):
     indirectly.
 
     They are functions and classes, with the source that runs (in a notebook that of the cells as they were last
-    executed), and plain values as they are now, also in tables and attributes of classes. Functions and classes that
-    are imported do not count, nor what is imported from _utils.
+    executed), and plain values as they are now, also in tables, attributes of classes and default arguments. Functions
+    and classes that are imported do not count, nor what is imported from _utils.
     """
     module = getattr(definition, "__globals__", None) or vars(sys.modules[definition.__module__])
     found, names = {}, [definition.__name__]
@@ -24,12 +25,13 @@ def definitions_of(definition):
         name = names.pop()
         if name in found or name not in module or name.startswith("__"):
             continue
-        value = module[name]
+        value = inspect.unwrap(module[name])
         if is_defined_in(value, module):
-            functions, attributes = functions_in(value), attributes_of(value)
+            functions = functions_in(value)
+            attributes = [attributes_of(value), *([one.__defaults__, one.__kwdefaults__] for one in functions)]
             names += [used for one in functions for used in names_in(one.__code__)]
             names += [base.__name__ for base in getattr(value, "__bases__", ()) if is_defined_in(base, module)]
-        elif isinstance(value, (dict, list, tuple, *PLAIN)) and not is_imported(name, value):
+        elif isinstance(value, (dict, list, tuple, set, frozenset, partial, *PLAIN)) and not is_imported(name, value):
             functions, attributes = [], value
         else:
             continue
@@ -58,7 +60,7 @@ def is_imported(name, value):
 def functions_in(definition):
     """A function itself, or the functions of a class."""
     if isinstance(definition, FunctionType):
-        return [inspect.unwrap(definition)]
+        return [definition]
     members = [getattr(member, "__func__", getattr(member, "fget", member)) for member in vars(definition).values()]
     return [inspect.unwrap(member) for member in members if isinstance(member, FunctionType)]
 
@@ -93,9 +95,13 @@ def names_in(code):
 
 
 def leaves_of(value):
-    """The keys and values of nested dictionaries, tuples and lists."""
+    """The keys and values of nested dictionaries, tuples, lists and sets, and what partial functions have."""
     if isinstance(value, dict):
         value = [part for item in value.items() for part in item]
+    elif isinstance(value, partial):
+        value = [value.func, value.args, value.keywords]
+    elif isinstance(value, (set, frozenset)):
+        value = sorted(value, key=repr)
     if not isinstance(value, (tuple, list)):
         yield value
         return

@@ -148,8 +148,8 @@ class Head(Part):
 
         The tokenizer truncates where training did.
         """
-        windows = {"window_stride": settings.window_stride} if settings.window_stride else {}
-        return exported_tokenizer(hf_tokenizer, settings.max_length), windows
+        # also None, which replaces the stride of an earlier task, from whose export the encoder may come
+        return exported_tokenizer(hf_tokenizer, settings.max_length), {"window_stride": settings.window_stride}
 
 
 class Metrics(Part):

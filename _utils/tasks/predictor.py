@@ -2,7 +2,7 @@
 import torch
 from torch import nn
 
-from _utils.networks import inputs_of
+from _utils.networks import first_position_only, inputs_of
 
 
 class Predictor(nn.Module):
@@ -33,6 +33,11 @@ class Predictor(nn.Module):
     def hidden_states(self, inp_ids, attn_mask, token_type_ids):
         """inp_ids, attn_mask, token_type_ids (B, L) -> the encoder's final hidden states (B, L, H)."""
         return self.base_model(**inputs_of(self.base_model, inp_ids, attn_mask, token_type_ids)).last_hidden_state
+
+    def first_hidden_state(self, inp_ids, attn_mask, token_type_ids):
+        """As `hidden_states`, only that of the first token, `[CLS]`, (B, H). The last layer computes no others."""
+        with first_position_only(self.base_model):
+            return self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0]
 
     def outputs(self, hidden, *inputs):
         """Outputs (..., C) in fp32: bf16 has fewer digits than the three decimals of a submitted score."""

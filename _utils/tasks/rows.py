@@ -48,6 +48,8 @@ class EncodedRows:
         self.starts = np.cumsum(self.lengths) - self.lengths
         self.flat = {name: np.asarray(values) for name, values in zip(self.padding, flat) if values}
         self.labels = torch.tensor(labels)
+        if "token_labels" not in self.flat and len(self.labels) != len(self.n_windows):
+            raise ValueError(f"{len(self.n_windows)} texts have {len(self.labels)} labels")
         self.n_examples = len(self.n_windows)  # as results count them: both orders of a pair, but not the windows
 
     def __len__(self):
@@ -103,7 +105,8 @@ def tokenized(rows, names, settings, hf_tokenizer):
 
 
 def divided(texts, room, stride):
-    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens.
+    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens. The windows of
+    a text that has only a share of the room begin after as many tokens less.
 
     texts: Encodings. Returns [[token ids of each text] for each window].
     Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
@@ -116,7 +119,8 @@ def divided(texts, room, stride):
         rooms = [used, room - used] if shorter == 0 else [room - used, used]
     parts = []
     for text, space in zip(texts, rooms):
-        text.truncate(space, stride=space - min(stride, space))  # transformers' stride is the overlap
+        step = min(space, max(1, min(stride, room) * space // room))
+        text.truncate(space, stride=space - step)  # transformers' stride is the overlap
         parts.append([part.ids for part in (text, *text.overflowing)])
     n = max(map(len, parts))
     return [[windows[i * len(windows) // n] for windows in parts] for i in range(n)]

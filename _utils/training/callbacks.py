@@ -14,10 +14,10 @@ from fastcore.basics import store_attr
 from _utils.errors import UserError, is_first_process
 from _utils.progress import Progress
 from _utils.runs.checkpoints import save_checkpoint, save_resume_checkpoint
-from _utils.schedules import schedules
+from _utils.schedules import group_schedules
 from _utils.text.batches import STOP_SIGNALS
 from _utils.training.cuda_graph import CompiledStep
-from _utils.training.metrics import described, evaluate, warning_of_collapse
+from _utils.training.metrics import described, evaluate, warning_of_collapse, warning_of_dropped_masks
 
 MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
 
@@ -66,7 +66,7 @@ class StopSignals:
 class Schedule(Callback):
     """Sets hyperparameters before each step.
 
-    functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0, 1].
+    functions: {'lr': pct -> [lr of each parameter group], ...} of the share of the steps done, in [0, 1].
     """
     order = 0
 
@@ -78,10 +78,11 @@ class Schedule(Callback):
             self.opt.set_hyper(name, function(self.learn.train_iter / self.steps))
 
 
-def step_callbacks(c):
-    """Callbacks of the training step: the learning rate, and compiling."""
-    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
-    compiled = [CompiledStep(with_update="mom" not in functions)] if c.compile else []
+def step_callbacks(c, optimizer):
+    """Callbacks of the training step: the learning rates, and compiling."""
+    lrs = [group["lr"] for group in optimizer.param_groups]
+    functions = group_schedules(c.schedule, lrs, c.steps, c.warmup_steps, c.lr_decay_power)
+    compiled = [CompiledStep(with_update=functions.keys() == {"lr"})] if c.compile else []
     return [Schedule(functions, c.steps), *compiled]
 
 
@@ -102,6 +103,7 @@ class TrainingLog(Callback):
         learn = self.learn
         self.most_skipped = 0 if learn.precision == "fp32" else MOST_SKIPPED
         self.skipped = torch.zeros(2, device=learn.device)  # updates since the last row of metrics, and now in a row
+        self.has_dropped_masks = False
         learn.step_ended = math.inf  # so the first batch, which starts workers and compilers, is not waited for
         self.begin_interval()
 
@@ -139,6 +141,9 @@ class TrainingLog(Callback):
         seconds = time.perf_counter() - self.started
         speed = self.interval_steps * self.tokens_per_step / seconds
         self.check_finite()
+        if metrics["masks_dropped"] and not self.has_dropped_masks:
+            self.has_dropped_masks = True
+            Progress.write(warning_of_dropped_masks(metrics["masks_dropped"], step), file=sys.stderr)
         if self.log:
             self.log.log(
                 "train",
@@ -343,8 +348,12 @@ class ResumeCheckpoint(Callback):
         learn = self.learn
         learn.train_iter = checkpoint["step"]
         learn.model.load_state_dict(checkpoint.pop("model"))
+        optimizer = learn.opt.opt
+        built = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
         # copied, because on a CPU it would keep mapped tensors
-        learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))
+        optimizer.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))
+        for group, settings in zip(optimizer.param_groups, built):
+            group.update(settings)  # those of `build_optimizer` as it is now
         learn.scaler.load_state_dict(checkpoint["scaler"])
         learn.gradients.load_state(checkpoint.get("gradients", ()))
         self.training_log.load_interval(checkpoint.pop("interval"))

@@ -4,6 +4,7 @@ The training step of pretraining is in Pretrain.ipynb: PretrainingLearner.
 """
 import itertools
 import time
+from functools import partial
 
 import torch
 from fastai.callback.core import TrainEvalCallback
@@ -45,15 +46,15 @@ class ClippingLearner(Learner):
         dtype = DTYPES[self.precision]
         return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
 
-    def clip_and_update(self, gradients, only_finite=False, measured=None):
+    def clip_and_update(self, gradients, only_finite=False, clip=clip_gradients):
         """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ().
 
-        measured: as for `clip_gradients`.
+        clip: function that clips the gradients, without the loss scale, in place, and returns that norm.
         only_finite: if the norm is not finite, leave weights and moments as they are.
         """
         optimizer = self.opt.opt
         self.scaler.unscale_(optimizer)
-        norm = clip_gradients(gradients, measured=measured)
+        norm = clip(gradients)
         if only_finite and reads_found_inf(optimizer):
             optimizer.found_inf = (~norm.isfinite()).float()
             only_finite = False
@@ -110,7 +111,7 @@ class SummingLearner(FinetuningLearner):
         measured = [p.grad for p in parameters if p is not self.words.weight]
         if self.tokens.requires_grad:
             measured.append(self.tokens.grad / self.scaler.get_scale())
-        self.clip_and_update([p.grad for p in parameters], measured=measured)
+        self.clip_and_update([p.grad for p in parameters], clip=partial(clip_gradients, measured=measured))
 
 
 class MicroBatchLearner(ClippingLearner):
@@ -123,7 +124,9 @@ class MicroBatchLearner(ClippingLearner):
     """
 
     def __init__(self, dls, model, loss_func, optimizer, masking, c, processes):
-        super().__init__(dls, model, loss_func, optimizer, c.precision, init_scale=2. ** 11, cbs=step_callbacks(c))
+        super().__init__(
+            dls, model, loss_func, optimizer, c.precision, init_scale=2. ** 11, cbs=step_callbacks(c, optimizer)
+        )
         self.masking, self.micro_batch, self.seed, self.processes = masking, c.micro_batch, c.seed, processes
         # A step that is compiled, or a GPU, needs micro-batches of the same shape.
         is_cut = self.device.type == "cpu" and not c.compile and not getattr(model, "reads_padding", False)

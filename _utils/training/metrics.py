@@ -118,24 +118,23 @@ def evaluate(learn, loader, max_batches=None):
     max_batches: use this many batches, evenly spaced; None: all.
     Masks and samples depend on the learner's seed only and are the same every time. Training seeds every step itself.
     """
-    metrics, n_batches = PretrainingMetrics(learn.device), max_batches or len(loader)
+    step = type(learn)  # whose masks and forward pass are not compiled, and not CUDA graphs
+    n_batches = max_batches or len(loader)
     chosen = {i * len(loader) // n_batches for i in range(n_batches)}  # from all of its corpora and documents
+    of_training, learn.train_metrics = learn.train_metrics, PretrainingMetrics(learn.device)
     learn.model.eval()
     batches = []
     for n, batch in enumerate(batch for i, batch in enumerate(loader) if i in chosen):
         seed_step(learn.seed, n)
-        masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
-        batches.append(masked)
-    counts = [sum(of_batches) for of_batches in zip(*(learn.model.counts(*masked) for masked in batches))]
-    for n, masked in enumerate(batches):
+        batches.append(step.masks(learn, *learn.on_device(batch)))
+    counts = [sum(of_batches) for of_batches in zip(*(of_batch for _, of_batch in batches))]
+    for n, (masked, _) in enumerate(batches):
         for number, micro_batch in learn.micro_batches(masked):
             seed_step(learn.seed, n, number)
-            with learn.autocast():
-                output = learn.model(*micro_batch)
-                loss, losses = learn.loss_func(output, micro_batch[-1], counts, return_losses=True)
-            metrics.add(output, micro_batch, loss, losses, counts)
+            step.forward(learn, micro_batch, counts)
     learn.model.train()
-    return metrics.compute()
+    metrics, learn.train_metrics = learn.train_metrics.compute(), of_training
+    return metrics
 
 
 # Names of metrics and their units, the most important ones first.
@@ -178,6 +177,13 @@ def warning_of_collapse(auc, share_done):
             "training: train for more steps; if it stays above that, the learning rate is too high or the vocabulary "
             "does not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or "
             "raise temperature; otherwise the learning rate is too high for the discriminator.")
+
+
+def warning_of_dropped_masks(n, step):
+    """A warning about n masks of the steps up to this one that were not predicted."""
+    return (f"Warning: {n:.0f} masks up to step {step:,} were not predicted, because batches had more of them than "
+            "mask_prob lets expect (_utils/networks/slots.py: slot_capacity). Set mask_prob to the largest share of "
+            "tokens that the edited masking masks, or change slot_capacity.")
 
 
 def _ratio(share, whole):

@@ -21,6 +21,7 @@ from _utils.progress import counted
 from _utils.runs.checkpoints import FORMAT, OTHERWISE, resume, save_pretrained, saved_networks
 from _utils.runs.definitions import changed_definitions, definitions_of
 from _utils.runs.log import RunFolder, RunLog, locked, upload
+from _utils.schedules import UNUSED_KEYS
 from _utils.seeds import set_seed
 from _utils.text import (
     load_documents,
@@ -131,7 +132,7 @@ class PretrainingRun:
         It writes the log, the milestones and the checkpoints to resume from.
         """
         c, train_ds = self.c, learn.dls.train_ds
-        if self.networks:
+        if self.networks and not KEYS[selected(c)].has_new_generator:
             restore_moments(learn.opt.opt, learn.model, c.initial_weights)
         warn_of_repetition(len(train_ds), c.bs, c.steps)
         warn_of_untrained_positions(learn.model, longest_example(train_ds.hf_dset), c.max_length)
@@ -164,7 +165,8 @@ class PretrainingRun:
                 yield
         if self.processes.is_main:
             plots.save_pretraining_plots(learn, self.hf_tokenizer, self.run_folder.folder, c.steps)
-            if c.quickstart and "discriminator" in (networks := saved_networks(learn.model)):
+            is_measured = c.quickstart and c.datas == ["prose"] and not objective_of(c).token_score
+            if is_measured and "discriminator" in (networks := saved_networks(learn.model)):
                 self.measure_quickstart(networks["discriminator"])
         if last_step < c.steps:
             print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or "
@@ -263,8 +265,9 @@ def print_summary(c, run_folder, learn, entropy, first_step):
     usual = {"objective": ELECTRA, "masking": "bernoulli", "initial_weights": "huggingface"}
     keys = dict.fromkeys([*usual, KEYS[selected(c)].selected_by[0]])
     differing = "".join(f", {key}={c[key]}" for key in keys if c[key] != usual.get(key))
-    print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
-          f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
+    warmup = "" if "warmup_steps" in UNUSED_KEYS.get(c.schedule, ()) else f" ({c.warmup_steps:,} warmup)"
+    print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps{warmup} "
+          f"of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
           f"{c.precision}, micro-batches of {c.micro_batch}")
     epochs = counted(c.steps * c.bs / n, "epoch")
     print(f"{', '.join(c.datas)}: {n:,} training examples ({epochs}), {n_held_out:,} held out, "

@@ -25,7 +25,7 @@ def probabilities(model, tokenizer, text, second=None):
     """The probability of each label of a text or a pair, in the order of config.id2label; for regression the score."""
     if second is not None:
         inputs = tokenizer.pad([encode_pair(tokenizer, text, second)], return_tensors="pt")
-    elif hasattr(model.config, "window_stride"):
+    elif getattr(model.config, "window_stride", None):
         inputs = windows_of(text, tokenizer, model.config.window_stride)
     else:
         inputs = tokenizer(text, truncation=True, return_tensors="pt")

@@ -147,6 +147,17 @@ def test_windows_of_long_texts(finetuned, rng, kind):
         assert_close(probabilities_of(model, [(text,) for text in texts]), probabilities)
 
 
+def test_windows_of_an_earlier_task_are_not_those_of_the_next(finetuned, rng):
+    """Whose encoder is that of the export."""
+    rows = [{"text": sentence(rng, rng.randint(3, 60)), "label": i % 2} for i in range(64)]
+    finetuned(rows, "window_stride=10")
+    run_own("exported/classifier", {"name": "next", "train": "train.jsonl"}, "max_length=32", "group_name=h")
+    export_hf("h_next_0.pth", "next")
+    text = sentence(rng, 90)
+    assert_close(probabilities_of(exported.load("next/classifier"), [(text,)]),
+                 load("h_next_0.pth").predict([text]).probabilities)
+
+
 def tagged(rng, n):
     words = sentence(rng, n).split()
     return words, ["B-A" if word[0].isupper() else "O" for word in words]

@@ -73,6 +73,10 @@ def test_a_table_with_a_word_in_each_row_has_the_predictions_of_its_sentences(st
     assert [line[:2] for line in lines] == [
         [word, tag] for text, tags in zip(TEXTS, expected.labels) for word, tag in zip(text.split(), tags)]
     assert [float(p) for *_, p in lines] == pytest.approx(expected.probabilities.max(-1), abs=1e-4)
+    for alone in (table[["word"]], table.rename(columns={"n": "N"})):  # each word would be a sentence
+        with pytest.raises(UserError, match="the column 'n'"):
+            model.predict(alone)
+    assert model.predict([TEXTS[0]]).labels == expected.labels[:1]
 
 
 def test_outputs_that_are_not_finite_are_no_predictions(start):

@@ -216,6 +216,13 @@ def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_wo
     assert encoded.lengths.max() <= 16 and (len(encoded) > 1) == (length > 16)
 
 
+def test_windows_of_two_long_texts_overlap(small_tokenizer):
+    texts = [" ".join(WORDS[:18])] * 2
+    encoded = encoded_in_windows(texts, 16, 8, small_tokenizer)
+    n_tokens = sum(encoded.lengths - 3)
+    assert n_tokens > 1.3 * (encoded.full_lengths[0] - 3)
+
+
 def test_positions_that_were_not_trained_and_windows_with_gaps_are_noticed(start, capsys):
     start(OWN, "window_stride=64", "max_length=128")
     assert "max_length=128" in capsys.readouterr().out

@@ -95,6 +95,12 @@ def test_several_labels_per_text(rows, given):
     assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
 
 
+def test_a_column_of_labels_without_a_1_is_a_label_too():
+    write("a.csv", "text,toxic,threat,obscene\n" + "one,1,0,1\ntwo,1,0,0\n" * 10)
+    data = loaded("a.csv", kind="multilabel", label=["toxic", "threat", "obscene"], class_weights="balanced")
+    assert data.task.labels == ("obscene", "threat", "toxic")
+
+
 @pytest.mark.parametrize("labels, kind, joint", [
     (["art, law", "law", "art", "law, tax"], "multilabel", ","), (["art#law", "law#tax", "art#tax"], None, "#"),
     (["art; law", "law", "art"], None, ";"), (["a|b", "b|c,d", "c,e", "d", "e"], "multilabel", ",")])
@@ -105,6 +111,7 @@ def test_labels_that_another_character_joins_are_asked_for(labels, kind, joint):
     data = loaded(kind="multilabel", separator=joint)
     assert all(joint not in name for name in data.task.labels)
     assert len(loaded(kind="multilabel", separator="|").task.labels) >= len(data.task.labels)
+    assert not has(loaded(kind="classification", separator="|"), "no effect")  # which the message asks for
 
 
 @pytest.mark.parametrize("labels", [["Food, Drink", "Home, Garden", "Other"], ["km/h", "mph"], ["C#", "C"],

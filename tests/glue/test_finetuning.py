@@ -144,6 +144,8 @@ def test_finished_runs_without_checkpoints_are_reported_again(again, glue, tmp_p
         record.path.unlink()
     monkeypatch.setitem(finetune.STEPS, None, (finetune.FinetuningLearner, float))
     assert "no_checkpoints" not in capsys.readouterr().err
+    again(*command, "start=1", "end=2")  # of run 0 too, which is in the same mean
+    assert "no_checkpoints" in capsys.readouterr().err
     again(*command)
     printed = capsys.readouterr()
     assert "already finished" in printed.out and "no_checkpoints" in printed.err

@@ -6,10 +6,13 @@ import torch
 from electra_models import Vocabulary, build
 from recorded import recorded
 
-from _utils.networks import count_parameters
+import pretrain
+from _utils.config import complete
+from _utils.networks import count_parameters, load_with_head
 from _utils.networks.build import build_network
 from _utils.optim import decay_groups
 from _utils.recipes import RECIPES
+from _utils.runs.checkpoints import save_pretrained
 from pretrain import ELECTRAModel, mask_tokens
 
 
@@ -51,6 +54,27 @@ def test_tying_survives_construction_loading_moving_and_copying():
         generator, discriminator = model.generator.electra.embeddings, model.discriminator.electra.embeddings
         assert all(a is b for a, b in zip(generator.parameters(), discriminator.parameters(), strict=True))
         assert model.generator.get_output_embeddings().weight is generator.word_embeddings.weight
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_checkpoint_has_the_output_layer_of_the_generator_also_if_an_edit_unties_it(
+        monkeypatch, tmp_path, small_tokenizer, is_tied):
+    tie = pretrain.tie
+
+    def edited(generator, discriminator=None, tying="embeddings"):
+        tie(generator, discriminator, tying)
+        if not is_tied:
+            output = generator.get_output_embeddings()
+            output.weight = torch.nn.Parameter(torch.randn_like(output.weight))
+
+    monkeypatch.setattr(pretrain, "tie", edited)
+    c = complete(pretrain.c.override(["size=tiny"]))
+    model = pretrain.build_model(c, small_tokenizer)
+    save_pretrained(tmp_path / "a.pth", model, c, small_tokenizer, step=0)
+    loaded = load_with_head(str(tmp_path / "a.pth"), "generator").network
+    layers = [[network.get_input_embeddings().weight, network.get_output_embeddings().weight]
+              for network in (model.generator, loaded)]
+    assert all(map(torch.equal, *layers)) and (loaded.get_output_embeddings().weight is layers[1][0]) == is_tied
 
 
 @pytest.mark.parametrize("size", ["bert_tiny", "albert_tiny"])

@@ -1,4 +1,5 @@
 """Loading encoders to finetune: checkpoints of pretrain.py, and transformers folders of several families."""
+import contextlib
 import copy
 
 import pytest
@@ -8,6 +9,7 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
+    BertForTokenClassification,
     BertTokenizerFast,
     GPT2Config,
 )
@@ -17,7 +19,7 @@ from _utils.errors import UserError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.plan import for_checkpoint
 from _utils.names import find_checkpoint
-from _utils.networks.pretrained import load_pretrained, size_of
+from _utils.networks.pretrained import load_pretrained, load_with_head, size_of
 from _utils.text.normalization import case_warnings
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
@@ -121,6 +123,18 @@ def test_a_tokenizer_that_lowers_a_vocabulary_with_capital_letters_is_noticed(wo
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words.split()]))
     assert bool(case_warnings(BertTokenizerFast(str(vocab), do_lower_case=lowercase), "old")) == is_warned
+
+
+def test_a_tagger_is_no_discriminator(small_tokenizer, tmp_path):
+    """Also if it has two labels."""
+    network = BertForTokenClassification(BertConfig(vocab_size=len(small_tokenizer), hidden_size=16,
+                                                    num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
+    small_tokenizer.save_pretrained(tmp_path)
+    for names, is_refused in (("original", "replaced"), False), (("NONE", "WRONG"), True):
+        network.config.id2label, network.config.label2id = dict(enumerate(names)), {n: i for i, n in enumerate(names)}
+        network.save_pretrained(tmp_path)
+        with pytest.raises(UserError, match="original and replaced") if is_refused else contextlib.nullcontext():
+            load_with_head(str(tmp_path), "discriminator")
 
 
 def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):

@@ -87,10 +87,6 @@ def never_the_original(logits, sampling, temperature, disallowed, sample=pretrai
     return sample(logits, sampling, temperature, logits.argmax(-1))  # of this network, whose guesses are often right
 
 
-def masks_twice_as_much(*arguments, mlm_probability, mask_tokens=pretrain.mask_tokens, **options):
-    return mask_tokens(*arguments, mlm_probability=2 * mlm_probability, **options)
-
-
 def without_masks(inputs, *_):
     return inputs
 

@@ -58,11 +58,18 @@ def test_an_edited_definition_is_named(repo, tmp_path, name):
      [(r"self\.loss_weights\[1\] \* disc_loss", "EXTRA * disc_loss"), (r"class ELECTRALoss\(", None)]),
     ("finetune.py", "STEPS", "(SummingLearner, float)", "(FinetuningLearner, float)",
      [(r"\(SummingLearner, float\)", None)]),
-    ("finetune.py", "SentencePredictor", "    layer = nn.Linear\n    encode =", "    layer = nn.Bilinear\n    encode =",
-     [(r"    encode =", None)]),
+    ("finetune.py", "SentencePredictor", "    layer = nn.Linear\n    @static", "    layer = nn.Bilinear\n    @static",
+     [(r"    @static", None)]),
+    ("pretrain.py", "argmax_of", "argmax_of = partial(argmax)\n\n\ndef sample(",
+     "argmax_of = partial(argmax, out=None)\n\n\ndef sample(",
+     [(r"return argmax\(", "return argmax_of("), (r"def sample\(", None)]),
+    ("pretrain.py", "NEVER", "NEVER = frozenset([1, 2])\n\n\ndef sample(", "NEVER = frozenset([2, 3])\n\n\ndef sample(",
+     [(r"return argmax\(", "return NEVER and argmax("), (r"def sample\(", None)]),
+    ("pretrain.py", "sample", "K = 2.\n\n\ndef sample(", "K = 3.\n\n\ndef sample(",
+     [(r"temperature: float = 1\., disallowed", "temperature: float = K, disallowed"), (r"def sample\(", None)]),
 ])
 def test_an_edited_value_is_named(repo, tmp_path, script, name, first, second, uses):
-    """A constant, an imported class in a table, an attribute of a class."""
+    """A constant, an imported class in a table, an attribute of a class, a partial function, a set, a default value."""
     before, after = (edited(repo, tmp_path / folder, script, *((pattern, to or text) for pattern, to in uses))
                      for folder, text in (("before", first), ("after", second)))
     assert changed_definitions(before, after) == [name]

@@ -3,6 +3,7 @@ rejected.
 """
 import itertools
 import os
+import random
 import shutil
 import signal
 import time
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import tiny_pretraining
 from fastai.callback.core import Callback
@@ -264,6 +266,34 @@ def test_an_edited_definition_is_named_at_every_later_start_until_the_run_is_com
         assert "Notice: sample" in capsys.readouterr().out
     run("steps=3")
     assert "Notice" not in capsys.readouterr().out
+
+
+def test_a_resumed_run_has_the_optimizer_settings_of_the_code_as_it_is_now(workplace, monkeypatch):
+    run("steps=3", "stop_at=1")
+    build_optimizer = pretrain.build_optimizer
+
+    def with_other_betas(*args):
+        optimizer = build_optimizer(*args)
+        for group in optimizer.param_groups:
+            group["betas"] = .5, .6
+        return optimizer
+
+    monkeypatch.setattr(pretrain, "build_optimizer", with_other_betas)
+    assert {group["betas"] for group in run("steps=3").opt.opt.param_groups} == {(.5, .6)}
+
+
+def test_random_numbers_of_python_and_numpy_belong_to_the_step_too(workplace, monkeypatch):
+    mask = pretrain.MaskedLMCallback.mask
+
+    def with_spans(self, input_ids, sentA_lenths):
+        return mask(self, input_ids.roll(int(np.random.randint(2, 8)) * random.randint(1, 3), 1), sentA_lenths)
+
+    monkeypatch.setattr(pretrain.MaskedLMCallback, "mask", with_spans)
+    run("steps=6")
+    whole = weights()
+    run("steps=6", "stop_at=2", "base_run_name=again")
+    run("steps=6", "base_run_name=again", resume=True)
+    assert equal_weights(weights("again_5"), whole)
 
 
 def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys):

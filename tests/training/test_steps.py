@@ -204,6 +204,41 @@ def test_held_out_metrics_do_not_depend_on_dropout_and_earlier_random_numbers():
     assert metrics.evaluate(learn, [batch_of(learn)]) == found
 
 
+def test_held_out_text_goes_through_the_steps_of_an_edited_learner(monkeypatch):
+    before = metrics.evaluate(learn := build_learner(), [batch_of(learn)])
+
+    class Edited(pretrain.PretrainingLearner):
+        def masks(self, *batch):
+            (masked_inputs, *others), counts = super().masks(*batch)
+            return (masked_inputs.masked_fill(others[1], 5), *others), counts
+
+        def forward(self, micro_batch, counts):
+            loss = super().forward(micro_batch, counts)
+            self.train_metrics.sums[1] += 100
+            return loss + 100
+
+    monkeypatch.setattr(pretrain, "PretrainingLearner", Edited)
+    learn = build_learner()
+    of_training = learn.train_metrics.compute()
+    found = metrics.evaluate(learn, [batch_of(learn)])
+    assert found["gen_loss_hidden"] != before["gen_loss_hidden"] and found["loss"] > 100
+    assert learn.train_metrics.compute() == of_training
+
+
+def test_parameter_groups_keep_the_proportions_of_their_learning_rates(monkeypatch):
+    build_optimizer = pretrain.build_optimizer
+
+    def with_two_rates(*args):
+        optimizer = build_optimizer(*args)
+        optimizer.param_groups[1]["lr"] /= 4
+        return optimizer
+
+    monkeypatch.setattr(pretrain, "build_optimizer", with_two_rates)
+    learn = build_learner("cpu", "lr=1e-3", "steps=10", "warmup_steps=0")
+    learn("before_batch")
+    assert [group["lr"] for group in learn.opt.opt.param_groups] == pytest.approx([1e-3, 2.5e-4])
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_steps_that_are_tried_are_those_of_the_training_and_change_nothing(precision):
     """Networks that were loaded are in evaluation mode until fastai's `fit`."""

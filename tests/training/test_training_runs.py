@@ -161,6 +161,24 @@ def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_los
     assert saved["step"] == 3 and saved["input_ids"].shape == (8, 32)
 
 
+def test_masks_for_which_there_is_no_slot_are_reported(workplace, monkeypatch, capsys):
+    run("compile=False", "steps=1")
+    assert "mask_prob" not in capsys.readouterr().err
+    fit, mask_tokens = pretrain.fit_to_device, pretrain.mask_tokens
+    monkeypatch.setattr(pretrain, "fit_to_device", lambda model, c: fit(model, c.copy_with({"compile": True})))
+    monkeypatch.setattr(pretrain, "mask_tokens", lambda *args, mlm_probability, **options: mask_tokens(
+        *args, mlm_probability=.9, **options))
+    run("steps=2")
+    printed = capsys.readouterr().err
+    assert "mask_prob" in printed and printed.count("Warning") == 1  # not for each row
+
+
+@pytest.mark.parametrize("options, has_warmup", [([], True), (["schedule=one_cycle"], False)])
+def test_a_run_names_the_warmup_of_its_schedule(workplace, capsys, options, has_warmup):
+    run("steps=1", *options)
+    assert ("warmup" in capsys.readouterr().out) == has_warmup
+
+
 @pytest.mark.parametrize("text, warns", [("a short line", True), ("a line that is longer " * 9, False)])
 def test_positions_that_no_example_trains_are_reported(workplace, capsys, text, warns):
     Path("text.txt").write_text(f"{text}\n" * 200)

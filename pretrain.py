@@ -512,8 +512,10 @@ def build_optimizer(
 # the batch, in whatever number of processes. `Gradients` holds the half-precision copies of the weights and adds up the
 # gradients of the micro-batches, which `Processes` sums over the processes. With `compile=True` the step is compiled
 # and, on a GPU, `masks`, `accumulate` and `update` are replayed as CUDA graphs (`_utils/training/cuda_graph.py` has the
-# exceptions). Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so a
-# resumed run, which keeps its micro-batches, draws the same ones.
+# exceptions). A number of your own that changes between steps, such as a temperature, must then be a tensor that is
+# filled in place, because a graph keeps plain numbers. Held-out text goes through `masks` and `forward`, too. Masks,
+# dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so a resumed run, which
+# keeps its micro-batches, draws the same ones.
 
 # %%
 class PretrainingLearner(MicroBatchLearner):

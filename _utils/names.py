@@ -114,14 +114,18 @@ def check_file(path, advice):
         raise UserError(f"File not found: {str(path)!r}. {advice}")
 
 
-def checkpoint_at(name, folder="checkpoints/pretrain"):
-    """Path of a checkpoint given by its name in `folder` or by its path; None if it does not exist."""
-    return next(filter(Path.is_file, (Path(folder) / name, Path(name))), None)
+def checkpoint_at(name, folders=("checkpoints/pretrain",)):
+    """Path of a checkpoint given by its name in one of some folders, or by its path; None if it does not exist.
+
+    What has a separator, such as ./a.pth, is a path.
+    """
+    in_folders = [Path(folder, name) for folder in folders if os.path.basename(name) == str(name)]
+    return next(filter(Path.is_file, (*in_folders, Path(name))), None)
 
 
 def find_checkpoint(name, folder="checkpoints/pretrain"):
     """As `checkpoint_at`, but raises UserError if it does not exist."""
-    if path := checkpoint_at(name, folder):
+    if path := checkpoint_at(name, [folder]):
         return path
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")

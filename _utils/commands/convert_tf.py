@@ -11,6 +11,9 @@ from _utils.commands.export_hf import new_folder, read_vocab, save_network
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import build_network
+from _utils.networks.pretrained import SELECTED_BY
+from _utils.objectives.objective_keys import selected
+from _utils.objectives.registry import OBJECTIVES
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
 
@@ -38,17 +41,34 @@ def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
     with new_folder(out_dir) as folder:
         network, step = convert(ckpt_prefix, part, given)
         moments, config = moments_of(network, ckpt_prefix, part), network.config
-        save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}",
-                     "by Google's code", {"converted from": Path(ckpt_prefix).name, "step": step})
+        length = trained_positions(moments, given, config)
+        hf_tokenizer = vocab and read_vocab(vocab, config.vocab_size)
+        if hf_tokenizer:
+            hf_tokenizer.model_max_length = length
+        title = OBJECTIVES[selected(getattr(config, SELECTED_BY, {}))].title or part
+        save_network(folder, network, hf_tokenizer, f"ELECTRA, {title}", "by Google's code",
+                     {"converted from": Path(ckpt_prefix).name, "step": step})
         if moments:
             save_file(moments, folder / MOMENTS_FILE)
     print(f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, "
-          f"{'with' if moments else 'without'} Adam's moments")
+          f"for texts of {length} tokens, {'with' if moments else 'without'} Adam's moments")
     if given is None:
         print("The attention heads have size 64. If those of the checkpoint have another size, pass --hparams.")
     if vocab is None:
         print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. Pass --vocab to add "
               "one.")
+
+
+def trained_positions(moments, hparams, config):
+    """The number of tokens of the longest text in pretraining.
+
+    It is that of positions whose embeddings had gradients, else that of Google's hparams, whose default is 128 (F26);
+    without moments and hparams, as of released checkpoints, all positions.
+    """
+    squares = moments.get("electra.embeddings.position_embeddings.weight.exp_avg_sq")
+    if squares is not None:
+        return int(squares.any(1).sum())
+    return config.max_position_embeddings if hparams is None else hparams.get("max_seq_length", 128)
 
 
 def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTrainedModel, int]:
@@ -122,4 +142,6 @@ def _config(part, variables, hparams):
     if google_name("electra.encoder.", part, variables).startswith("electra"):
         config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)
     config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})
+    if overrides.get("electric_objective"):
+        config.update({SELECTED_BY: {"objective": "electric"}})
     return config

@@ -23,14 +23,21 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, task_of
-from _utils.names import find_checkpoint
+from _utils.names import checkpoint_at, find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
-from _utils.networks.pretrained import SELECTED_BY, config_of, load_weights, network_of, parts_of, with_prefix
+from _utils.networks.pretrained import (
+    SELECTED_BY,
+    config_of,
+    load_weights,
+    network_of,
+    parts_of,
+    sizes_of,
+    with_prefix,
+)
 from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
 from _utils.objectives.registry import OBJECTIVES, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
-from _utils.runs.log import log_of, read_metrics
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or another model."
@@ -38,8 +45,7 @@ _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or 
 
 def export_hf(ckpt, out_dir, *, vocab=None, half=False, license=None, language=None):
     """Export a checkpoint to folders for transformers. Arguments as in `_utils/__main__.py`."""
-    finetuned = GLUE_FOLDER / ckpt
-    path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
+    path = checkpoint_at(ckpt, [GLUE_FOLDER, "checkpoints/pretrain"]) or find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path, half)]
@@ -135,7 +141,8 @@ def _of_electra_pytorch(checkpoint, path, vocab):
     eps = "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
             **tokenizer_record(hf_tokenizer),
-            "config": {"made by": "electra_pytorch", "layer_norm_eps": eps}}
+            "config": {"made by": "electra_pytorch", "layer_norm_eps": eps,
+                       "max_length": 128 if configs["discriminator"].hidden_size == 256 else 512}}
 
 
 def read_vocab(path, vocab_size):
@@ -151,28 +158,28 @@ def _pretrained_exports(checkpoint, path, half):
     """Yield (part, arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run = parts_of(checkpoint), checkpoint["config"]
     objective = objective_of(run)
-    title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
-    made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
+    title = _title(run, objective, [config_of(checkpoint, part, path) for part in parts])
+    made_by = {key: checkpoint[key] for key in ("step", "config", "versions", "held-out metrics") if key in checkpoint}
     made_by["config"] = without_folders(run)
-    log = log_of(path)
-    metrics = {row["step"]: row for row in read_metrics(log, "held_out")} if log else {}
-    if made_by.get("step") in metrics:
-        made_by["held-out metrics"] = metrics[made_by["step"]]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
+        vars(network.config).pop(SELECTED_BY, None)  # of an earlier training
         if selected(run) != ELECTRA:
             network.config.update({SELECTED_BY: dict([KEYS[selected(run)].selected_by])})
-        if "max_length" in run:  # unlike in a checkpoint of electra_pytorch
-            hf_tokenizer.model_max_length = trained_length(network, run)
+        hf_tokenizer.model_max_length = trained_length(network, run)
         if half:
             to_half(network, path)
         yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],
                made_by, objective.fills_masks, facts_of_pretraining(run, part))
 
 
-def _title(run, objective, families):
-    """The name of the recipe of a pretraining configuration, or the families if the networks are not the recipe's."""
-    if "size" not in run or run.get(objective.networks[-1].key):
+def _title(run, objective, configs):
+    """The name of the recipe of a pretraining configuration, or the families if the network is not the recipe's.
+
+    configs: of the networks, the one to finetune last.
+    """
+    families = [config.model_type for config in configs]
+    if run.get("size") not in sizes_of(configs[-1]) or run.get(objective.networks[-1].key):
         return " and ".join(dict.fromkeys(families))
     is_electra = not objective.title and families[-1] in ("electra", "roformer")
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]

@@ -64,7 +64,8 @@ def write_card(folder, network, hf_tokenizer, title, training, made_by, facts, f
         **{key: value for key, value in facts.items() if value},
     )
     strings = re.compile(r'"((?:[^"\\]|\\.)*)"')
-    made_by = strings.sub(lambda match: f'"{without_folder(match[1])}"', json.dumps(made_by, indent=1))
+    made_by = json.dumps(made_by, indent=1, ensure_ascii=False)
+    made_by = strings.sub(lambda match: f'"{without_folder(match[1])}"', made_by)
     ModelCard.from_template(
         metadata,
         template_str=_CARD,
@@ -82,7 +83,7 @@ def write_card(folder, network, hf_tokenizer, title, training, made_by, facts, f
 def without_folder(value):
     """The last part of a path, glob or URL, to keep folders and buckets private; other strings as they are."""
     is_path = re.match(r"[/.~]|\w+://", value) or os.path.exists(value)
-    return os.path.basename(value.rstrip("/")) if is_path else value
+    return os.path.basename(value.rstrip("/")) or value if is_path else value
 
 
 def on_hub(run):
@@ -106,8 +107,9 @@ def facts_of_pretraining(run, part):
     datasets = [hub_text(name).path for name in map(without_parts, sources) if name in on_hub(run)]
     is_english = sources and all(source in (*HUB_CORPORA, *EMBEDDED) for source in sources)
     base_model = run.get("initial_weights") if is_hub_id(run.get("initial_weights")) else None
-    return {"datasets": [*dict.fromkeys(datasets)], "language": "en" if is_english else None,
-            "base_model": base_model and base_model.replace("discriminator", part)}
+    if base_model and not run["new_generator"]:
+        base_model = base_model.replace("discriminator", part)
+    return {"datasets": [*dict.fromkeys(datasets)], "language": "en" if is_english else None, "base_model": base_model}
 
 
 def facts_of_finetuning(run, task):

@@ -3,6 +3,7 @@ import contextlib
 import gc
 import itertools
 import json
+import os
 import shutil
 import sys
 import time
@@ -163,13 +164,15 @@ class Group:
             planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
         seconds = time.perf_counter() - planned.started
         best_epoch = learn.keep_best.best_epoch if settings.keep == "best" else None
+        name = self.pretrained.name
         record = FinishedRun(
             group=c.group_name,
             task=task.name,
             run=planned.run,
             seed=planned.seed,
             settings=settings,
-            pretrained_checkpoint=self.pretrained.name,
+            # a relative folder might look like a hub id elsewhere
+            pretrained_checkpoint=os.path.abspath(name) if os.path.isdir(name) else name,
             objective=selected(self.pretrained.run) if self.pretrained.run else None,
             synthetic=uses_synthetic_glue(c) and not task.as_data(),
             mnli_run=planned.mnli_run and planned.mnli_run.run,

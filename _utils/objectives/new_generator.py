@@ -8,7 +8,11 @@ from _utils.recipes import recipe_of
 
 class NewGenerator(Objective):
     def load_pair(self, c):
+        from _utils.objectives.registry import objective_of  # which imports this file
         name, loaded = c.initial_weights, load_discriminator(c.initial_weights, c.size, c.max_length)
+        if objective_of(loaded.run).token_score:
+            raise UserError(f"The outputs of {name!r} are scores of tokens, not the logits of replaced ones. Choose "
+                            "another discriminator.")
         if c.max_length > loaded.length:
             raise UserError(f"max_length={c.max_length} is more than the {loaded.length} tokens for which {name!r} was "
                             f"trained, and new_generator=True trains no positions. Set max_length={loaded.length}.")

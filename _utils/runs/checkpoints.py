@@ -25,9 +25,11 @@ def save_checkpoint(content, path):
     write_atomically(path, lambda file: torch.save(content, file))
 
 
-def save_pretrained(path, model, config, hf_tokenizer, step):
-    """Write a pretraining checkpoint: weights, configurations, tokenizer, step and versions."""
-    save_checkpoint(pretraining_checkpoint(model, config, hf_tokenizer, step), path)
+def save_pretrained(path, model, config, hf_tokenizer, step, metrics=None):
+    """Write a pretraining checkpoint: weights, configurations, tokenizer, step, versions, and metrics of held-out text.
+    """
+    held_out = {} if metrics is None else {"held-out metrics": metrics}
+    save_checkpoint(pretraining_checkpoint(model, config, hf_tokenizer, step) | held_out, path)
 
 
 def pretraining_checkpoint(model, config, hf_tokenizer, step):

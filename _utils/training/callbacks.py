@@ -224,7 +224,7 @@ class Milestones(Callback):
     """Evaluates held-out text and saves the model at some steps. This time does not count as training.
 
     at_steps: from `milestone_steps`.   path_of, save: functions of a percent or a step; the path of its checkpoint, and
-    writing it.   log: as in TrainingLog.
+    writing it, with the metrics of held-out text if there is any.   log: as in TrainingLog.
     """
     order = 11
 
@@ -246,10 +246,10 @@ class Milestones(Callback):
         paused = time.perf_counter()
         if self.log:
             self.training_log.check_finite()  # a milestone has finite weights
-            for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
-                self.evaluate(step, loader)
+            # one loader, or none if the text is too small
+            metrics = [self.evaluate(step, loader) for loader in self.learn.dls.loaders[1:]]
             for at in self.at_steps[step]:
-                self.save(at)
+                self.save(at, *metrics)
         self.learn.processes.wait()  # an upload may take longer than the timeout of a training step
         self.training_log.started += time.perf_counter() - paused
 
@@ -261,7 +261,7 @@ class Milestones(Callback):
                            "versions.", file=sys.stderr)
 
     def evaluate(self, step, loader):
-        """Log the metrics of all held-out batches, or of fewer if the training itself is short."""
+        """Log the metrics of all held-out batches, or of fewer if the training itself is short. Returns them."""
         steps = self.training_log.steps
         metrics = evaluate(self.learn, loader, max_batches=max(4, steps // 20))
         if not math.isfinite(metrics["loss"] or 0.):  # None without masked tokens
@@ -275,6 +275,7 @@ class Milestones(Callback):
         sys.stdout.flush()  # into a log file too
         if warning := warning_of_collapse(metrics.get("disc_auc"), step / steps):
             Progress.write(warning, file=sys.stderr)
+        return metrics
 
 
 class ResumeCheckpoint(Callback):

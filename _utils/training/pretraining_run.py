@@ -3,6 +3,7 @@ import itertools
 import json
 import os
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -156,7 +157,7 @@ class PretrainingRun:
             milestones = milestone_steps(c.steps, c.milestones, stop_at)
             learn.add_cbs([
                 training_log,
-                Milestones(milestones, self.run_folder.milestone, lambda at: self.save_milestone(learn, at), log),
+                Milestones(milestones, self.run_folder.milestone, partial(self.save_milestone, learn), log),
                 ResumeCheckpoint(
                     self.run_folder.folder, must_match, log, signals, c.save_minutes, checkpoint=self.checkpoint
                 ),
@@ -182,10 +183,10 @@ class PretrainingRun:
         write_text_atomically(self.run_folder.folder / "damaged_text.json", json.dumps(scores))
         print(report(scores))
 
-    def save_milestone(self, learn, at):
-        """Write the checkpoint of a milestone, at a percentage or a step, and upload it."""
+    def save_milestone(self, learn, at, metrics=None):
+        """Write the checkpoint of a milestone, at a percentage or a step, and upload it. metrics: of held-out text."""
         path = self.run_folder.milestone(at)
-        save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter)
+        save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter, metrics)
         upload(path, self.c.upload_to)
 
     def check_same_run(self, learn):

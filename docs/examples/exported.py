@@ -182,7 +182,8 @@ def score(model, tokenizer, text):
 
 def embed(encoder, tokenizer, texts):
     """The mean hidden state of each text, of length 1. encoder: an AutoModel."""
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
+    max_length = min(128, tokenizer.model_max_length)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
     mask = inputs["attention_mask"][..., None]  # (B, L, 1)
     hidden = encoder(**inputs).last_hidden_state  # (B, L, H)
     return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)

@@ -2,7 +2,6 @@
 load_pretrained).
 """
 import itertools
-import json
 import shutil
 from types import SimpleNamespace
 from typing import get_args
@@ -41,7 +40,7 @@ from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
-from _utils.networks.pretrained import network_of
+from _utils.networks.pretrained import SELECTED_BY, load_with_head, network_of
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import TASKS
 from _utils.tasks.predictor import head_options
@@ -280,9 +279,7 @@ def test_cards_have_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint["config"] |= {"datas": ["openwebtext", "/home/secret/texts", "~/secret/*.txt", "secret/texts",
                                        "a/secret/*.txt"],
                              "vocab": "../secret/vocab.txt", "upload_to": "s3://secret/runs"}
-    (tmp_path / "run_5").mkdir()
-    row = {"step": checkpoint["step"], "split": "held_out", "disc_auc": .75}
-    (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
+    checkpoint["held-out metrics"] = {"disc_auc": .75}
     path, _ = finetuned(tmp_path, fresh_checkpoint, pretrained_checkpoint="/home/secret/mine", objective=None)
     for content, part, task, shown in ((checkpoint, "generator", "fill-mask", "0.75"),
                                        (checkpoint, "discriminator", None, "texts"),
@@ -303,6 +300,21 @@ def test_a_card_has_what_the_page_of_a_pretrained_model_shows(fresh_checkpoint, 
     shown = exported_card(checkpoint, tmp_path, "generator", language="de").data
     assert (shown.datasets, shown.language, shown.license) == (["someone/texte"], "de", None)
     assert shown.base_model == GENERATOR
+
+
+def test_a_card_names_what_was_trained(fresh_checkpoint, tmp_path):
+    """The family of networks that are not the recipe's, and no generator that was not loaded."""
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"size": "small", "initial_weights": DISCRIMINATOR, "new_generator": True}
+    card = exported_card(checkpoint, tmp_path, "generator")
+    assert "ELECTRA-small" not in card.text and card.data.base_model == DISCRIMINATOR
+
+
+def test_the_objective_of_an_earlier_training_is_not_exported(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["discriminator_config"] |= {SELECTED_BY: {"objective": "electric"}}
+    exported_card(checkpoint, tmp_path, "discriminator")
+    assert load_with_head(str(tmp_path / "out/discriminator"), "discriminator").run == {}
 
 
 def test_a_card_has_the_scores_of_a_finetuned_model(fresh_checkpoint, tmp_path):

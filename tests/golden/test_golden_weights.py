@@ -10,9 +10,9 @@ import pytest
 import torch
 from electra_models import build, by_google_name
 from recorded import GOLDEN, recorded
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, ElectraConfig
 
-from _utils.commands.convert_tf import convert, convert_tf
+from _utils.commands.convert_tf import convert, convert_tf, trained_positions
 from _utils.commands.tf_checkpoint import Variable, open_variables
 from _utils.errors import UserError
 from _utils.networks.build import PARTS, build_network, initialize_officially
@@ -129,4 +129,11 @@ def test_the_command_writes_a_folder_that_transformers_loads(tmp_path, part):
     assert step == 200
     for name, value in network.electra.state_dict().items():
         assert loaded[name].equal(value), name
-    assert AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
+    hf_tokenizer = AutoTokenizer.from_pretrained(out)
+    assert hf_tokenizer.convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
+    assert hf_tokenizer.model_max_length == 32  # positions that were trained, of 512
+
+
+@pytest.mark.parametrize("given, length", [(None, 512), ({}, 128), ({"max_seq_length": 256}, 256)])
+def test_without_moments_the_trained_length_is_that_of_the_settings(given, length):
+    assert trained_positions({}, given, ElectraConfig()) == length

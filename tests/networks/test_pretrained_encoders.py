@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from tiny_families import FAMILIES, TINY
+from tiny_pretraining import save_fresh
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -58,6 +59,9 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
         assert value.equal(saved[f"discriminator.{name}"])
     with pytest.raises(UserError, match=fresh_checkpoint.name):
         find_checkpoint(fresh_checkpoint.name, "checkpoints/glue")
+    save_fresh(fresh_checkpoint.name, small_tokenizer, seed=1)  # in the working directory
+    other = load_pretrained(f"./{fresh_checkpoint.name}", "tiny")
+    assert load_pretrained(fresh_checkpoint.name, "tiny").digest == by_name.digest != other.digest
     assert by_name.digest == by_path.digest and by_name.hf_tokenizer.get_vocab() == small_tokenizer.get_vocab()
 
 

@@ -68,6 +68,8 @@ def test_training_continues_with_the_towers_of_a_checkpoint(workplace):
         torch.testing.assert_close(after[name], value, atol=1e-6, rtol=0)
     for other in ("two_tower_generator=True", "objective=electric"):  # may be chosen
         run(other, *pair, "base_run_name=other", vocab=None)
+    with pytest.raises(UserError, match="scores of tokens"):  # to which no generator of masks belongs
+        run("new_generator=True", *pair, vocab=None)
     run("steps=2")
     with pytest.raises(UserError, match="mini_5_100.*objective=electric"):
         run("two_tower_generator=True", *pair, vocab=None)

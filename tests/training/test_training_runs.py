@@ -53,6 +53,8 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     train, held_out = metrics(), metrics("held_out")
     assert [row["step"] for row in train] == list(range(1, 17))
     assert [row["step"] for row in held_out] == [1, 2, 4, 8, 16]
+    last = load_checkpoint(FOLDER / "mini_5_100.0%.pth")["held-out metrics"]
+    assert last == {key: held_out[-1][key] for key in last}
     assert all(math.isfinite(row["loss"]) and 0 <= row["disc_auc"] <= 1 for row in train + held_out)
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0
     events = EventAccumulator(str(FOLDER / "mini_5/tensorboard")).Reload()

@@ -55,6 +55,8 @@ class QuestionTaskHead(Head):
     def why_not_exported(self, settings, family):
         options = self.task.questions
         is_linear = not (options.joint or options.answerability)
+        if family == "longformer":  # that of transformers attends from the question to all tokens
+            return "a finetuned longformer model for questions"
         return None if is_linear else "questions without {'joint': False, 'answerability': False}"
 
     def set_head(self, network, weights):

@@ -72,7 +72,11 @@ def build_network(part, config):
         if config.model_type == "roformer" and config.hidden_size // config.num_attention_heads % 2:
             raise ValueError(f"rotary positions require heads of an even size, not {config.hidden_size} / "
                              f"{config.num_attention_heads}")
-        return network_class(part, config.model_type).from_config(config, trust_remote_code=False).float()
+        network = network_class(part, config.model_type).from_config(config, trust_remote_code=False).float()
+        padding = getattr(network.get_input_embeddings(), "padding_idx", None)  # MPNet's is always 1
+        if padding not in (None, config.pad_token_id):
+            raise ValueError(f"its padding is token {padding}, that of the vocabulary {config.pad_token_id}")
+        return network
 
 
 def read_config(source, vocab_size, pad_token_id):
@@ -140,15 +144,22 @@ def shared_modules(generator, discriminator, tying):
         if source is None or target is None:
             raise UserError(f"tying={tying!r} is not possible: the {PARTS[source is not None]} has no {part} to share. "
                             "Choose another tying, or an encoder such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
-        source_shapes = {name: tuple(p.shape) for name, p in source.named_parameters()}
-        target_shapes = {name: tuple(p.shape) for name, p in target.named_parameters()}
+        source_shapes, target_shapes = map(_shapes, (source, target))
         if differing := source_shapes.items() ^ target_shapes.items():
-            name, _ = min(differing)
+            name = min(name for name, _ in differing)
             raise UserError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
                             f"discriminator and {source_shapes.get(name)} in the generator. Choose another tying or "
-                            "networks of the same size.")
+                            "networks of the same size and family.")
         pairs.append((source, target))
     return pairs
+
+
+def _shapes(module):
+    """{name: shape} of parameters, and {name: padding_idx} of position embeddings: in RoBERTa positions begin after it.
+    """
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    tables = {name: table for name, table in module.named_modules() if name.endswith("position_embeddings")}
+    return shapes | {f"{name}.padding_idx": getattr(table, "padding_idx", None) for name, table in tables.items()}
 
 
 def share_parameters(generator, discriminator, tying):
@@ -179,8 +190,11 @@ def max_positions(network):
 
 
 def has_learned_positions(network):
-    """Whether a network has a trained embedding of each position. RoFormer computes its rotary positions."""
-    return any("position" in name and parameter.requires_grad and "embeddings" in name
+    """Whether a network has a trained embedding of each position or, as DeBERTa's, of each distance.
+
+    RoFormer computes its rotary positions.
+    """
+    return any(("position" in name or "rel_embeddings" in name) and parameter.requires_grad and "embeddings" in name
                for name, parameter in network.base_model.named_parameters())
 
 

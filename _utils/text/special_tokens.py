@@ -47,11 +47,12 @@ def complete_special_tokens(hf_tokenizer):
     """
     roles = roles_in(hf_tokenizer.get_vocab()) | unknown_token(hf_tokenizer.backend_tokenizer)
     present = hf_tokenizer.special_tokens_map
-    if missing := {role: token for role, token in roles.items() if role not in present}:
-        hf_tokenizer.add_special_tokens(missing)
     added = hf_tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    special = {token.content: token for token in added if token.special}  # with what they do to blanks beside them
+    if missing := {role: special.get(token, token) for role, token in roles.items() if role not in present}:
+        hf_tokenizer.add_special_tokens(missing)
     known = hf_tokenizer.all_special_tokens
-    if others := [token for token in added if token.special and token.content not in known]:
+    if others := [token for content, token in special.items() if content not in known]:
         hf_tokenizer.add_special_tokens({"extra_special_tokens": [*hf_tokenizer.extra_special_tokens, *others]})
     _add_template(hf_tokenizer)
     _keep_unknown(hf_tokenizer)

@@ -64,7 +64,7 @@ def encode_pair(tokenizer, first, second):
 
 def windows_of(text, tokenizer, window_stride):
     """The inputs of the windows of a long text, over which training with window_stride takes the mean."""
-    overlap = tokenizer.model_max_length - 2 - window_stride  # [CLS] and [SEP]
+    overlap = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add() - window_stride
     windows = tokenizer(text, truncation=True, stride=max(0, overlap), return_overflowing_tokens=True, padding=True,
                         return_tensors="pt")
     del windows["overflow_to_sample_mapping"]
@@ -79,7 +79,8 @@ def tag(model, tokenizer, words):
 
     A long sentence is divided between words.
     """
-    room, windows, tags = tokenizer.model_max_length - 2, [], []  # [CLS] and [SEP]
+    n_special = tokenizer.num_special_tokens_to_add()  # 2, or 1 for a tokenizer without [SEP]
+    room, windows, tags = tokenizer.model_max_length - n_special, [], []
     for word in words:
         ids = tokenizer(f" {word}", add_special_tokens=False)["input_ids"][:room]
         ids = ids or [tokenizer.unk_token_id]  # of a control character
@@ -87,7 +88,8 @@ def tag(model, tokenizer, words):
             windows.append([])
         windows[-1].append(ids)
     for window in windows:
-        ids = [tokenizer.cls_token_id, *itertools.chain(*window), tokenizer.sep_token_id]
+        n_tokens = n_special + sum(map(len, window))
+        ids = [tokenizer.cls_token_id, *itertools.chain(*window), tokenizer.sep_token_id][:n_tokens]
         first_tokens = [*itertools.accumulate(map(len, window[:-1]), initial=1)]
         logits = model(torch.tensor([ids])).logits[0, first_tokens]
         tags += [model.config.id2label[label] for label in logits.argmax(-1).tolist()]
@@ -175,7 +177,9 @@ def best_part(token, sizes, step):
 @torch.no_grad()
 def score(model, tokenizer, text):
     """The score of a text by an exported discriminator, as by the command score."""
-    logits = model(**tokenizer(text, return_tensors="pt")).logits[0, 1:-1]  # without [CLS] and [SEP]
+    inputs = tokenizer(text, return_tensors="pt", return_special_tokens_mask=True)
+    is_word = inputs.pop("special_tokens_mask")[0] == 0  # not [CLS] and [SEP]
+    logits = model(**inputs).logits[0, is_word]
     is_classifier = logits.dim() == 2  # of a family other than ELECTRA, with the labels "original" and "replaced"
     return (logits[:, 0] - logits[:, 1] if is_classifier else -logits).sum()
 

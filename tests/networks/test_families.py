@@ -8,13 +8,13 @@ import pytest
 import tiny_pretraining
 import torch
 from tiny_pretraining import metrics
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, DebertaV2Config
 
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.networks.build import count_layers, layer_groups
+from _utils.networks.build import build_network, count_layers, layer_groups, trained_length
 from _utils.networks.pretrained import load_pretrained
 from _utils.optim import Lamb
 from _utils.recipes import RECIPES
@@ -98,11 +98,19 @@ def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, disc
     ("size=bert_small objective=electra", "size=bert_small"), ("size=mini generator_hidden_size=.6", "77"),
     ("generator={'model_type':'bert','hidden_size':36}", "tying"),
     ("generator={'model_type':'bert','hiden_size':32}", "'hiden_size'"),
+    (f"generator={ROBERTA} discriminator={BERT}".replace(": ", ":").replace(", ", ","), "padding_idx"),  # of positions
+    ("generator={'model_type':'mpnet'}", "padding is token 1"),
     ("size=alectra_small max_length=256", "128")])
 def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, message):
     with pytest.raises(UserError, match=message):
         run("size=tiny", *overrides.split())
     assert not Path("datasets").exists()
+
+
+def test_the_trained_length_of_deberta_is_that_of_its_distances():
+    config = DebertaV2Config(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1,
+                             intermediate_size=4, relative_attention=True, position_biased_input=False)
+    assert trained_length(build_network("discriminator", config), {"max_length": 32}) == 32
 
 
 @pytest.mark.parametrize("shape, scale, decay", [((3,), 1, 0.), ((200, 64), 1, .01), ((2, 2), 0, .01)])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_pretraining import metrics, run, save_fresh
 from tokenizer_kinds import KINDS, MARKERS, ROBERTA, TEXT, save_folder, sentences, train
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import finetune
@@ -95,6 +95,16 @@ def test_names_of_special_tokens_in_a_text_are_plain_text(kind, tmp_path, has_si
     exported = AutoTokenizer.from_pretrained(tmp_path / "text")
     assert exported(text)["input_ids"] == encoded(loaded, text).ids
     assert exported.all_special_ids == loaded.all_special_ids
+
+
+def test_a_mask_that_takes_the_blank_before_it_keeps_doing_so(tmp_path):
+    """In a tokenizer.json that does not name the roles of its tokens."""
+    tokenizer = train("bytes with RoBERTa's template")
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    ids = loaded("the <mask> of", add_special_tokens=False)["input_ids"]
+    assert ids == tokenizer.encode("the <mask> of", add_special_tokens=False).ids and loaded.mask_token_id in ids
 
 
 def test_a_unigram_model_divides_text_as_before():

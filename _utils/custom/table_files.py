@@ -174,17 +174,18 @@ def _read_conll(path):
                       f"{TEXTS_ADVICE}")
 
 
-def by_sentence(table, column, name):
+def by_sentence(table, column, name, groups=None):
     """The Table of a file with a word in each row as one of sentences, whose cells are lists.
 
-    Successive rows with the same cell in `column`, or with an empty one, are a sentence.
-    name: of the task.
+    Successive rows with the same cell in `column`, or with an empty one, are a sentence, unless their `groups` differ.
+    name: of the task.   groups: a column, which may be missing, or None.
     """
     check_columns(table, [column], f"Set 'sentence' of the task {name!r} to the column with the numbers of the "
                                    "sentences.")
-    numbers = table.rows[column].replace("", None).ffill()
+    of_sentence = table.rows[table.rows.columns.intersection([column, groups])].replace("", None).ffill()
     words = table._replace(rows=table.rows.drop(columns=column))
-    return _sentences(words, (numbers != numbers.shift()).cumsum(), f"and {column!r} is the number of its sentence.")
+    is_first = (of_sentence != of_sentence.shift()).any(axis=1)
+    return _sentences(words, is_first.cumsum(), f"and {column!r} is the number of its sentence.")
 
 
 def _sentences(words, sentence, advice):

@@ -176,7 +176,7 @@ class Tagging(Classification):
         """As `CustomTask.load`, of lists of words and of tags, CoNLL columns, or tables with a word in each row."""
         if definition["sentence"]:
             column, name = definition["sentence"], definition["name"]
-            tables = {split: by_sentence(table, column, name) for split, table in tables.items()}
+            tables = {split: by_sentence(table, column, name, definition["groups"]) for split, table in tables.items()}
         text, label = text_and_tags(tables, definition)
         tables, train = find_labels(tables, definition, [text], [label]), tables["train"]
         labels = labels_in(train, label)

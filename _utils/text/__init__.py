@@ -15,8 +15,8 @@ pretraining_data      all of it for the configuration of a run
 """
 from _utils.text.batches import pretraining_dataloaders, warn_of_repetition
 from _utils.text.examples import (
+    example_lengths,
     long_lines_of,
-    longest_example,
     prepare_examples,
     split_held_out,
     unigram_entropy,

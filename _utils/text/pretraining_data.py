@@ -51,7 +51,7 @@ def prepare_data(c):
     In continued pretraining, the tokenizer is that of the trained networks, to which `vocab` may add tokens.
     """
     corpora = corpora_of(c)
-    warn_of_shared_files(c.datas)
+    warn_of_shared_files(corpora)
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         hf_tokenizer = extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab)
     else:
@@ -69,18 +69,17 @@ def corpora_of(c):
     return [load_documents(source, "datasets", c.encoding, c.documents, c.revisions, c.stream) for source in c.datas]
 
 
-def warn_of_shared_files(datas):
-    """Print a warning if the held-out text of one entry of `datas` may be in the training part of another.
+def warn_of_shared_files(corpora):
+    """Print a warning if the held-out text of one corpus may be in the training part of another.
 
-    Entries with the same files, or copies of them, hold out the same examples.
+    Corpora with the same files in the same order, or copies of them, have the same key, and hold out the same examples.
     """
-    sources = datas if len(datas) > 1 else []
-    files = {source: {identity_of(path): path for path in real_files(source)} for source in sources}
-    for source, other in itertools.combinations(files, 2):
-        shared = files[source].keys() & files[other].keys()
-        if shared and files[source].keys() != files[other].keys():
-            print(f"Warning: {source!r} and {other!r} in datas share text, such as "
-                  f"{min(map(files[source].get, shared))!r}. What one of them holds out may be trained on as part of "
+    distinct = {corpus.key: corpus.name for corpus in corpora}.values()
+    files = {name: {identity_of(path): path for path in real_files(name)} for name in distinct if len(distinct) > 1}
+    for name, other in itertools.combinations(files, 2):
+        if shared := files[name].keys() & files[other].keys():
+            print(f"Warning: {name!r} and {other!r} in datas share text, such as "
+                  f"{min(map(files[name].get, shared))!r}. What one of them holds out may be trained on as part of "
                   "the other, which makes held-out metrics too good. Name each text once.")
 
 

@@ -81,7 +81,7 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
         return _hub_corpus(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
     if source in EMBEDDED:
         return _file_corpus(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
-    is_utf8 = codecs.lookup(encoding).name == "utf-8"  # which has many names, such as UTF8
+    is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")  # which have many names, such as UTF8
     return _file_corpus(source, source, cache_dir, "utf-8" if is_utf8 else encoding, documents)
 
 
@@ -138,7 +138,12 @@ def _contents(files, encoding):
 
 
 def _check_encoding(files, encoding):
-    """Raise UserError for text files in another encoding."""
+    """Raise UserError for text files in another encoding. Others than UTF-8 can often decode UTF-8, too."""
+    of_utf8 = [path for path in files if encoding != "utf-8" and invalid_line(path, "ascii")
+               and not invalid_line(path, "utf-8")]
+    if of_utf8:
+        raise UserError(f"{len(of_utf8):,} of {len(files):,} files are utf-8 text, not {encoding}, such as "
+                        f"{of_utf8[0]}. Leave out encoding, and convert the others to utf-8.")
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
                         "their encoding (for example encoding=cp1252, of Windows), which all files share. "

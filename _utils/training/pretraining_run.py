@@ -25,10 +25,10 @@ from _utils.runs.log import RunFolder, RunLog, locked, upload
 from _utils.schedules import UNUSED_KEYS
 from _utils.seeds import set_seed
 from _utils.text import (
+    example_lengths,
     load_documents,
     load_tokenizer,
     long_lines_of,
-    longest_example,
     unigram_entropy,
     warn_of_repetition,
 )
@@ -136,10 +136,11 @@ class PretrainingRun:
         if self.networks and not KEYS[selected(c)].has_new_generator:
             restore_moments(learn.opt.opt, learn.model, c.initial_weights)
         warn_of_repetition(len(train_ds), c.bs, c.steps)
-        warn_of_untrained_positions(learn.model, longest_example(train_ds.hf_dset), c.max_length)
+        lengths = example_lengths(train_ds.hf_dset)
+        warn_of_untrained_positions(learn.model, lengths.max(), c.max_length)
         entropy = unigram_entropy(train_ds.hf_dset, never_masked(self.hf_tokenizer, c.masking))
         first_step = self.checkpoint["step"] if self.checkpoint else 0
-        print_summary(c, self.run_folder, learn, entropy, first_step)
+        print_summary(c, self.run_folder, learn, lengths.mean(), entropy, first_step)
         must_match = self.check_same_run(learn)
         stop_at = min(c.stop_at or c.steps, c.steps)  # stop_at may be more, also than those of a second stage
         last_step = max(first_step, stop_at)
@@ -256,8 +257,11 @@ def fit_to_hardware(c, networks, hf_tokenizer, processes):
     return c.copy_with({"micro_batch": processes.share(min(processes.gather(size)), c.bs)})
 
 
-def print_summary(c, run_folder, learn, entropy, first_step):
-    """Print what a run trains and with what, before its first step; of a complete run, only that it is complete."""
+def print_summary(c, run_folder, learn, length, entropy, first_step):
+    """Print what a run trains and with what, before its first step; of a complete run, only that it is complete.
+
+    length: mean tokens of an example.   entropy: of the unigrams, in nats.
+    """
     if first_step == c.steps:
         print(f"The run {run_folder.name} is complete. Set resume=False to train it again.")
         return
@@ -271,8 +275,8 @@ def print_summary(c, run_folder, learn, entropy, first_step):
           f"of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
           f"{c.precision}, micro-batches of {c.micro_batch}")
     epochs = counted(c.steps * c.bs / n, "epoch")
-    print(f"{', '.join(c.datas)}: {n:,} training examples ({epochs}), {n_held_out:,} held out, "
-          f"unigram entropy {entropy:.2f} nats per token; {text_of_long_lines(c)}")
+    print(f"{', '.join(c.datas)}: {n:,} training examples of {length:.0f} tokens ({epochs}), "
+          f"{n_held_out:,} held out, unigram entropy {entropy:.2f} nats per token; {text_of_long_lines(c)}")
     if not first_step and (setting := faster_setting(c, learn.model)):  # a resumed run keeps its precision
         print(f"A faster setting for this kind of device: {setting}")
 

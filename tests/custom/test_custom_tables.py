@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from custom_tasks import has, labelled, loaded, tagged, tags_of, write, write_rows
+from custom_tasks import has, labelled, loaded, tagged, tags_of, write, write_csv, write_rows
 
 from _utils.errors import UserError
 
@@ -120,6 +120,15 @@ def test_a_table_may_have_a_word_in_each_row(numbers):
     assert [rows["text"][:] for rows in data.splits.values()] == [[*SENTENCES, ["end"]]] * 3
     groups = [set(rows["group"]) for rows in loaded(dev=.5, groups="doc", **given).splits.values()]
     assert set.union(*groups) == {"a", "b", "c"} and not set.intersection(*groups)
+
+
+def test_sentences_of_different_groups_are_not_one():
+    """Whose numbers begin anew in each document."""
+    rows = [(f"d{doc}", 1, "word", "XY"[doc % 2]) for doc in range(20) for _ in range(doc % 3 + 2)]
+    write_csv("a.csv", ("doc", "n", "word", "tag"), rows)
+    splits = loaded("a.csv", kind="tagging", text="word", label="tag", sentence="n", groups="doc", dev=.2).splits
+    sentences = [*splits["train"]["text"], *splits["validation"]["text"]]
+    assert sorted(map(len, sentences)) == sorted(doc % 3 + 2 for doc in range(20))
 
 
 @pytest.mark.parametrize("columns", ["word tag doc", "doc word tag"])

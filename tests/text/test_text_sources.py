@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+from types import SimpleNamespace
 
 import pandas
 import pyarrow
@@ -132,7 +133,8 @@ def test_files_that_are_not_read_are_named(tmp_path, capsys):
 def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS
-    assert texts_of("text.txt", encoding="latin-1") == [text.encode().decode("latin-1") for text in DOCUMENTS]
+    write(tmp_path / "price.txt", b"\x80 5")
+    assert [texts_of("price.txt", encoding=name) for name in ("cp1252", "latin-1")] == [["€ 5"], ["\x80 5"]]
     assert texts_of("text.txt", documents="file") == [TXT.rstrip()]  # with its blank lines
     assert texts_of("text.txt", documents="line") == ["First line.", "Ä second, naïve line.", "Another document."]
 
@@ -181,6 +183,16 @@ def test_other_encodings(tmp_path, texts_of, name, encoding):
     assert texts_of(name, encoding=encoding) == DOCUMENTS
 
 
+def test_files_of_utf8_are_not_read_in_another_encoding(tmp_path, texts_of):
+    """Which decodes them to other characters."""
+    write(tmp_path / "texts/a.txt", TXT.encode("latin-1"))
+    assert texts_of("texts", encoding="latin-1") == DOCUMENTS
+    write(tmp_path / "texts/b.txt", TXT)
+    with pytest.raises(UserError, match="1 of 2 files are utf-8.*b.txt"):
+        texts_of("texts", encoding="latin-1")
+    assert texts_of("texts/b.txt", encoding="utf-8-sig") == DOCUMENTS
+
+
 def test_the_encoding_of_the_configuration_is_that_of_the_files(empty_folder):
     write(empty_folder / "text.txt", TXT.encode("latin-1"))
     [corpus] = corpora_of(complete(pretrain.c.override(["datas=text.txt", "encoding=latin-1"])))
@@ -209,15 +221,23 @@ def test_files_that_two_entries_share_are_reported(tmp_path, capsys):
     for name, text in ("texts/a.txt", TXT), ("texts/b.txt", "another text"), ("copies/c.txt", TXT):
         write(tmp_path / name, text)
     folder, file, same = (str(tmp_path / name) for name in ("texts", "texts/a.txt", "texts/*.txt"))
+    corpora = lambda *names: [load_documents(name, tmp_path / "cache") for name in names]
+    of_hub = lambda *names: [SimpleNamespace(name=name, key=name) for name in names]
     for other in (file, str(tmp_path / "copies")):
-        warn_of_shared_files([folder, other])
+        warn_of_shared_files(corpora(folder, other))
         assert f"'{os.path.realpath(file)}'" in capsys.readouterr().out
     write(tmp_path / "compressed/d.txt.gz", gzip.compress(TXT.encode()))
     write(tmp_path / "compressed/e.txt", "text of its own")
-    for sources in [file, str(tmp_path / "compressed")], ["a/b", "a/b::train[:10%]"], [
-            "wikipedia", "wikimedia/wikipedia:20231101.en"]:
-        warn_of_shared_files(sources)
-        assert capsys.readouterr().out.startswith("Warning"), sources
-    warn_of_shared_files([folder, same])  # equal files are divided equally
-    warn_of_shared_files(["a/b::train", "a/b::validation"])
+    write(tmp_path / "longer.txt", "a line\n" * 20_000)
+    write(tmp_path / "beginning.txt", "a line\n" * 10_000)
+    write(tmp_path / "renamed/1.txt", "another text")
+    write(tmp_path / "renamed/2.txt", TXT)
+    for shared in (corpora(file, str(tmp_path / "compressed")), of_hub("a/b", "a/b::train[:10%]"),
+                   of_hub("wikipedia", "wikimedia/wikipedia:20231101.en"),
+                   corpora(str(tmp_path / "longer.txt"), str(tmp_path / "beginning.txt")),
+                   corpora(folder, str(tmp_path / "renamed"))):  # whose held-out examples are others
+        warn_of_shared_files(shared)
+        assert capsys.readouterr().out.startswith("Warning"), shared
+    warn_of_shared_files(corpora(folder, same))  # equal files are divided equally
+    warn_of_shared_files(of_hub("a/b::train", "a/b::validation"))
     assert not capsys.readouterr().out

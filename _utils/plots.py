@@ -361,19 +361,21 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
     train, *others = learn.dls.loaders
     batch = next(iter(others[0])) if others else train.batch_of_step(0)
     input_ids, sentA_lenths = (tensor[:n] for tensor in learn.on_device(batch))
-    return corrupted_in_color(learn.model, learn.masking, input_ids, sentA_lenths, hf_tokenizer, learn.seed)
+    masks = partial(type(learn).masks, learn)  # not compiled
+    return corrupted_in_color(learn.model, masks, input_ids, sentA_lenths, hf_tokenizer, learn.seed)
 
 
 @torch.no_grad()
-def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, seed):
+def corrupted_in_color(model, masks, input_ids, sentA_lenths, hf_tokenizer, seed):
     """Plot examples with samples of an ELECTRAModel's generator, up to 128 tokens, as its discriminator sees them.
 
-    input_ids: (B, L).   sentA_lenths: (B,).   seed: of the masks and samples.
+    masks: function of a batch, as `MaskedLMCallback.mask`.   input_ids: (B, L).   sentA_lenths: (B,).   seed: of the
+    masks and samples.
     """
     model.eval()
     with fork_rng(input_ids.device):
         torch.manual_seed(seed)
-        x, _ = masking.mask(input_ids, sentA_lenths)
+        x, _ = masks(input_ids, sentA_lenths)
         pred = model(*x)
     seen = input_ids, pred.generated, pred.is_mlm_applied, pred.disc_logits.float().sigmoid()
     return show_discriminator(*(tensor[:, :128] for tensor in seen), hf_tokenizer)

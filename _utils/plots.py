@@ -369,8 +369,7 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
 def corrupted_in_color(model, masks, input_ids, sentA_lenths, hf_tokenizer, seed):
     """Plot examples with samples of an ELECTRAModel's generator, up to 128 tokens, as its discriminator sees them.
 
-    masks: function of a batch, as `MaskedLMCallback.mask`.   input_ids: (B, L).   sentA_lenths: (B,).   seed: of the
-    masks and samples.
+    masks: as `MaskedLMCallback.mask`.   input_ids: (B, L).   sentA_lenths: (B,).   seed: of the masks and samples.
     """
     model.eval()
     with fork_rng(input_ids.device):

@@ -493,8 +493,9 @@ def build_loss(c):
 def build_optimizer(
     model: nn.Module, lr: float, bias_correction: bool = False, kind: str = "adam", weight_decay: float = .01
 ) -> torch.optim.Optimizer:
-    """Adam, or lmtuners' LAMB, with ELECTRA's settings; before each step the schedule sets lr, that of each group in
-    proportion to its own here.
+    """Adam, or lmtuners' LAMB, with ELECTRA's settings.
+
+    The schedule sets lr before each step; the groups keep the proportions of their rates here.
     """
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
@@ -513,9 +514,9 @@ def build_optimizer(
 # gradients of the micro-batches, which `Processes` sums over the processes. With `compile=True` the step is compiled
 # and, on a GPU, `masks`, `accumulate` and `update` are replayed as CUDA graphs (`_utils/training/cuda_graph.py` has the
 # exceptions). A number of your own that changes between steps, such as a temperature, must then be a tensor that is
-# filled in place, because a graph keeps plain numbers. Held-out text goes through `masks` and `forward`, too. Masks,
-# dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so a resumed run, which
-# keeps its micro-batches, draws the same ones.
+# filled in place, because a graph keeps plain numbers. Held-out text goes through `masks` and `forward`, too, in the
+# main process only. Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch,
+# so a resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
 class PretrainingLearner(MicroBatchLearner):

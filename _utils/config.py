@@ -329,7 +329,9 @@ def _check_pair(config, objective):
     conflicting = [key for key in of_pair if config[key] is not None]
     if not objective.continues_pairs:
         key, value = objective.selected_by
-        origin = "" if key in config.chosen else ", that of the checkpoint or of its size,"
+        of_size = config.known[key].default is None and not config.initial_weights.endswith(".pth")
+        default = f"the default of size={config.size}" if of_size else "that of the checkpoint"
+        origin = "" if key in config.chosen else f", {default},"
         raise UserError(f"A training with {key}={value}{origin} cannot continue from initial_weights="
                         f"{config.initial_weights!r}; it begins with fresh weights. Leave out initial_weights, or set "
                         f"another objective (objective={ELECTRA} is for a generator with a discriminator).")

@@ -384,7 +384,7 @@ def save_pretraining_plots(learn, hf_tokenizer, folder, steps):
     """Save training.png, learning_rate.png and sentences.png of a finished run in its folder."""
     lrs_at = learn.schedule.functions["lr"]
     figures = {"training": plot_training(folder / "metrics.jsonl"),
-               "learning_rate": plot_schedules({"this run": lambda pct: max(lrs_at(pct))}, steps),
+               "learning_rate": plot_schedules({"this run": lambda pct: lrs_at(pct)[0]}, steps),
                "sentences": sentences_in_color(learn, hf_tokenizer, n=8)}
     for name, figure in figures.items():
         if figure:

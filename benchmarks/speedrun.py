@@ -109,7 +109,7 @@ def at_steps(c, steps, warmup_steps):
 
 def replace_schedule(learn, c):
     """Let a learner follow the schedule of a configuration with other steps."""
-    [schedule, *_] = step_callbacks(c, learn.opt.opt)  # after `state_restored`, with the rates of the optimizer
+    [schedule, *_] = step_callbacks(c, learn.opt.opt)  # whose rates `state_restored` has put back
     learn.remove_cb(learn.schedule)
     learn.add_cb(schedule)
 

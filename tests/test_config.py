@@ -389,6 +389,11 @@ def test_continued_pretraining_has_the_settings_of_the_checkpoint_below_those_of
     assert (continued.masking, continued.initial_weights) == ("official", str(checkpoint))
 
 
+def test_samples_of_the_same_distribution_may_be_drawn_in_another_way():
+    for objective in ("adversarial", "electric"):
+        assert completed(f"objective={objective}", "sampling=multinomial").sampling == "multinomial"
+
+
 def test_continued_pretraining_keeps_the_objective_or_names_it(small_tokenizer, tmp_path):
     for keys in ("objective=electra_15", "tying=disentangled", "objective=adversarial", "objective=two_stage"):
         checkpoint, (key, value) = save_fresh(tmp_path / "pair.pth", small_tokenizer, keys), keys.split("=")

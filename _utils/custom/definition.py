@@ -112,7 +112,7 @@ _OF_TEXTS = "text", "label", "groups"
 _OF_WORDS = *_OF_TEXTS, "class_weights", "scheme"
 # {kind of task: keys that not all kinds have}
 KEYS_OF_KINDS = {
-    "classification": (*_OF_TEXTS, "class_weights", "positive", "separator"),  # "|" says that commas are text
+    "classification": (*_OF_TEXTS, "class_weights", "positive"),
     "regression": _OF_TEXTS,
     "tagging": (*_OF_WORDS, "sentence"),
     "spans": _OF_WORDS,
@@ -176,7 +176,8 @@ def complete_custom_task(definition):
 def keys_without_effect(definition):
     """[A message with the keys of a definition that do not apply to its kind], or []."""
     of_kinds = {key for keys in KEYS_OF_KINDS.values() for key in keys} - {*KEYS_OF_KINDS[definition["kind"]]}
-    unused = sorted(key for key in of_kinds if definition[key] is not None)
+    # 'separator': '|' says of classes that other characters are part of their names
+    unused = sorted(key for key in of_kinds if definition[key] not in (None, SEPARATOR))
     return [f"no effect with kind={definition['kind']!r}: {', '.join(unused)}"] if unused else []
 
 

@@ -182,7 +182,7 @@ def by_sentence(table, column, name, groups=None):
     """
     check_columns(table, [column], f"Set 'sentence' of the task {name!r} to the column with the numbers of the "
                                    "sentences.")
-    of_sentence = table.rows[table.rows.columns.intersection([column, groups])].replace("", None).ffill()
+    of_sentence = table.rows[table.rows.columns.intersection([column, groups])].replace("", None).ffill().fillna("")
     words = table._replace(rows=table.rows.drop(columns=column))
     is_first = (of_sentence != of_sentence.shift()).any(axis=1)
     return _sentences(words, is_first.cumsum(), f"and {column!r} is the number of its sentence.")

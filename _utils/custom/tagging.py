@@ -1,6 +1,7 @@
 """Sentences with a tag for each word."""
 import itertools
 import re
+import sys
 from functools import partial
 
 import datasets
@@ -35,10 +36,11 @@ class TagInputs(ListInputs):
     def in_rows(self, table):
         """As `Inputs.in_rows`. UserError for lines that end with tags, which would be taken for words."""
         if self.task.sentence in table.rows:
-            return by_sentence(table, self.task.sentence, self.task.name)
+            return by_sentence(table, self.task.sentence, self.task.name, self.task.groups)
         for column in {self.task.texts[0], self.task.columns_in_files[0]} if self.task.sentence else ():
-            if column in table.rows:
-                _check_lengths(table, column, f"the table needs the column {self.task.sentence!r}")
+            if column in table.rows and _has_one_word_per_text(table, column):
+                print(f"warning: each of the {len(table.rows):,} texts has one word. If they are the words of "
+                      f"sentences, pass a table with the column {self.task.sentence!r}.", file=sys.stderr)
         cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
         last = pd.Series([words[-1] for words in cells.map(str).str.split() if words], dtype=object)
         if last.isin(self.task.written_labels).mean() > .9:
@@ -169,7 +171,9 @@ class Tagging(Classification):
     files_class = TagFiles
     suffix = ".conll"
 
+    # Columns of a table with a word in each row: the number of its sentence, and the group that sentences do not cross.
     sentence: str | None = None
+    groups: str | None = None
 
     @classmethod
     def load(cls, definition, tables):
@@ -225,14 +229,14 @@ def load_tags(kind, definition, tables, mismatches):
     for split, problems in mismatches.items():
         table = tables.labelled[split]
         tables.labelled[split] = table._replace(problems=problems | table.problems)
-    _check_lengths(tables.labelled["train"], *tables.labels, f"set 'sentence' of the task {definition['name']!r} to "
-                                                             "the column")
+    _check_lengths(tables.labelled["train"], *tables.labels, definition["name"])
     labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
     of_test = labels.pop("test", None)
     known = pd.concat(labels.values())  # a word of the dev set may have a tag that is in no training sentence
     if definition["metrics"] is None and not mark_entities(known):
         definition = {**definition, "metrics": ClassMetrics.default_metrics}
-    task = class_task(kind, definition, tables, known, sentence=definition["sentence"])
+    groups = definition["groups"] if definition["sentence"] else None
+    task = class_task(kind, definition, tables, known, sentence=definition["sentence"], groups=groups)
     unknown = []
     if of_test is not None:
         unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]
@@ -257,9 +261,15 @@ def _tags_in_scheme(definition, tables):
     return tags
 
 
-def _check_lengths(table, column, advice):
-    """UserError if all sentences have one word. column: of the words or tags.   advice: to name another column."""
+def _check_lengths(table, label, name):
+    """UserError if all sentences have one word."""
+    if _has_one_word_per_text(table, label):
+        raise UserError(f"{table.source}: each of the {len(table.rows):,} texts has one word. If a row is a word of a "
+                        f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
+                        f"{TEXTS_ADVICE}")
+
+
+def _has_one_word_per_text(table, column):
+    """Whether there are several texts, all of one word. column: of words or tags."""
     n_words = labels_in(table, column).map(items).dropna().map(len)
-    if len(n_words) > 1 and n_words.max() == 1:
-        raise UserError(f"{table.source}: each of the {len(n_words):,} texts has one word. If a row is a word of a "
-                        f"sentence, {advice} with the number of the sentence. {TEXTS_ADVICE}")
+    return len(n_words) > 1 and n_words.max() == 1

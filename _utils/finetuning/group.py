@@ -171,8 +171,8 @@ class Group:
             run=planned.run,
             seed=planned.seed,
             settings=settings,
-            # a relative folder might look like a hub id elsewhere
-            pretrained_checkpoint=os.path.abspath(name) if os.path.isdir(name) else name,
+            # elsewhere, a relative folder without ./ might look like a hub id
+            pretrained_checkpoint=os.path.join(os.curdir, name) if os.path.isdir(name) else name,
             objective=selected(self.pretrained.run) if self.pretrained.run else None,
             synthetic=uses_synthetic_glue(c) and not task.as_data(),
             mnli_run=planned.mnli_run and planned.mnli_run.run,

@@ -46,7 +46,7 @@ SELECTED_BY = "pretrained_with"  # entry of an exported configuration: {key: val
 # Settings of a transformers configuration that change no output.
 _DESCRIPTIONS = {SELECTED_BY, "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version",
                  "id2label", "label2id", "problem_type", "task_specific_params", "classifier_dropout", "return_dict",
-                 "output_hidden_states", "output_attentions", "bos_token_id", "eos_token_id"}
+                 "output_hidden_states", "output_attentions", "bos_token_id", "eos_token_id", "window_stride"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
 _ADVICE = {"generator": " For a discriminator alone, pretrain.py trains a generator with new_generator=True.",
@@ -243,8 +243,8 @@ def load_with_head(name, part=None):
     """Return the PretrainedNetwork, in evaluation mode, of a checkpoint, a folder or a hub id.
 
     name: a checkpoint or its path, a transformers folder, a folder with generator/ and discriminator/, or a hub id.
-    part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
-    (any masked language model), or None: the discriminator if there is one.
+    part: 'discriminator' (of families without ElectraForPreTraining a token classifier of original and replaced),
+    'generator' (any masked language model), or None: the discriminator if there is one.
     Raises UserError for a model that is missing, or whose weights lack the head. transformers would initialize the
     head randomly.
     """

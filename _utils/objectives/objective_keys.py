@@ -32,6 +32,13 @@ def keeps_discriminator(c):
                         f"vocab={c.vocab!r} contradicts. Remove vocab.")
 
 
+def samples_exactly(c):
+    """Check that samples are of the generator's own distribution."""
+    if c.sampling == "fp16_gumbel":
+        raise UserError(f"sampling='fp16_gumbel', which draws rare tokens too seldom, contradicts objective="
+                        f"{c.objective!r}. Leave it out.")
+
+
 def keeps_towers(c):
     """Check that nothing changes the encoders and the vocabulary of two towers."""
     if "encoder" in TYINGS[c.tying]:
@@ -59,12 +66,12 @@ class ObjectiveKeys:
 
 # Keys that have no effect without a generator of the usual kind.
 _OF_NETWORKS = ("generator_hidden_size", "generator_layers", "tying")
-_SAMPLING = ("sampling", "temperature", "disallow_correct")
+_SAMPLING = ("temperature", "disallow_correct")
 # The loss of the second masked language model is as large as the generator's.
 _SECOND_MLM = dict(unused=("disc_smooth_label",), defaults=lambda c: {"disc_weight": 1.})
 # The towers read the text without masks. No other objective can load them.
 _TWO_TOWERS = dict(unused=("gen_smooth_label", "disc_smooth_label", "electra_mask_style"),
-                   checks=(has_discriminator, keeps_towers), continues_pairs=True)
+                   continues_pairs=True)
 
 ELECTRA, MASKED_LM = "electra", "mlm"
 # By name. If keys select several, ELECTRA is not meant.
@@ -72,7 +79,7 @@ KEYS = {
     ELECTRA: ObjectiveKeys(("objective", ELECTRA), continues_pairs=True),
     MASKED_LM: ObjectiveKeys(
         ("objective", MASKED_LM),
-        unused=(*_SAMPLING, "disc_smooth_label", "disc_weight", *_OF_NETWORKS),
+        unused=("sampling", *_SAMPLING, "disc_smooth_label", "disc_weight", *_OF_NETWORKS),
         contradicting=("discriminator",),  # the network that is trained is `generator`
         checks=(),  # every recipe has an encoder
     ),
@@ -91,6 +98,7 @@ KEYS = {
         ("objective", "adversarial"),
         unused=("gen_smooth_label",),
         contradicting=_SAMPLING,  # REINFORCE requires samples of the generator's distribution
+        checks=(has_discriminator, samples_exactly),
     ),
     "uniform_generator": ObjectiveKeys(
         ("uniform_generator", True),
@@ -100,7 +108,7 @@ KEYS = {
     "new_generator": ObjectiveKeys(
         ("new_generator", True),
         # the discriminator is not trained
-        unused=("disc_weight", "disc_smooth_label", *_SAMPLING),
+        unused=("disc_weight", "disc_smooth_label", "sampling", *_SAMPLING),
         checks=(has_discriminator, keeps_discriminator),
         continues_pairs=True,
         has_new_generator=True,
@@ -109,9 +117,12 @@ KEYS = {
     "electric": ObjectiveKeys(
         ("objective", "electric"),
         contradicting=_SAMPLING,  # its energies require samples of the generator's own distribution (F100)
+        checks=(has_discriminator, keeps_towers, samples_exactly),
         **_TWO_TOWERS,
     ),
-    "two_tower_generator": ObjectiveKeys(("two_tower_generator", True), **_TWO_TOWERS),
+    "two_tower_generator": ObjectiveKeys(
+        ("two_tower_generator", True), checks=(has_discriminator, keeps_towers), **_TWO_TOWERS
+    ),
 }
 # Values of the key `objective`.
 NAMES = tuple(keys.selected_by[1] for keys in KEYS.values() if keys.selected_by[0] == "objective")

@@ -28,7 +28,8 @@ def definitions_of(definition):
         value = inspect.unwrap(module[name])
         if is_defined_in(value, module):
             functions = functions_in(value)
-            attributes = [attributes_of(value), *([one.__defaults__, one.__kwdefaults__] for one in functions)]
+            defaults = [default for one in functions for default in (one.__defaults__, one.__kwdefaults__) if default]
+            attributes = [attributes_of(value), *defaults]
             names += [used for one in functions for used in names_in(one.__code__)]
             names += [base.__name__ for base in getattr(value, "__bases__", ()) if is_defined_in(base, module)]
         elif isinstance(value, (dict, list, tuple, set, frozenset, partial, *PLAIN)) and not is_imported(name, value):

@@ -49,7 +49,7 @@ class EncodedRows:
         self.flat = {name: np.asarray(values) for name, values in zip(self.padding, flat) if values}
         self.labels = torch.tensor(labels)
         if "token_labels" not in self.flat and len(self.labels) != len(self.n_windows):
-            raise ValueError(f"{len(self.n_windows)} texts have {len(self.labels)} labels")
+            raise ValueError(f"`encode` made {len(self.n_windows)} texts and {len(self.labels)} labels")
         self.n_examples = len(self.n_windows)  # as results count them: both orders of a pair, but not the windows
 
     def __len__(self):
@@ -105,8 +105,8 @@ def tokenized(rows, names, settings, hf_tokenizer):
 
 
 def divided(texts, room, stride):
-    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens. The windows of
-    a text that has only a share of the room begin after as many tokens less.
+    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens. Those of a text
+    that has only a share of the room begin after proportionally fewer.
 
     texts: Encodings. Returns [[token ids of each text] for each window].
     Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has

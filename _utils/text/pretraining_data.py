@@ -72,7 +72,8 @@ def corpora_of(c):
 def warn_of_shared_files(corpora):
     """Print a warning if the held-out text of one corpus may be in the training part of another.
 
-    Corpora with the same files in the same order, or copies of them, have the same key, and hold out the same examples.
+    Corpora with the same files in the same order, or copies of the same format, have the same key, and hold out the
+    same examples.
     """
     distinct = {corpus.key: corpus.name for corpus in corpora}.values()
     files = {name: {identity_of(path): path for path in real_files(name)} for name in distinct if len(distinct) > 1}

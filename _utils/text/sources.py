@@ -139,8 +139,8 @@ def _contents(files, encoding):
 
 def _check_encoding(files, encoding):
     """Raise UserError for text files in another encoding. Others than UTF-8 can often decode UTF-8, too."""
-    of_utf8 = [path for path in files if encoding != "utf-8" and invalid_line(path, "ascii")
-               and not invalid_line(path, "utf-8")]
+    has_many = lambda path: sum(byte > 127 for byte in beginning_of(path)) > 20  # few may be UTF-8 by chance
+    of_utf8 = [path for path in files if encoding != "utf-8" and has_many(path) and not invalid_line(path, "utf-8")]
     if of_utf8:
         raise UserError(f"{len(of_utf8):,} of {len(files):,} files are utf-8 text, not {encoding}, such as "
                         f"{of_utf8[0]}. Leave out encoding, and convert the others to utf-8.")

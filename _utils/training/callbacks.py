@@ -141,7 +141,7 @@ class TrainingLog(Callback):
         seconds = time.perf_counter() - self.started
         speed = self.interval_steps * self.tokens_per_step / seconds
         self.check_finite()
-        if metrics["masks_dropped"] and not self.has_dropped_masks:
+        if metrics["masks_dropped"] and self.learn.processes.is_main and not self.has_dropped_masks:
             self.has_dropped_masks = True
             Progress.write(warning_of_dropped_masks(metrics["masks_dropped"], step), file=sys.stderr)
         if self.log:

@@ -123,12 +123,14 @@ def evaluate(learn, loader, max_batches=None):
     chosen = {i * len(loader) // n_batches for i in range(n_batches)}  # from all of its corpora and documents
     of_training, learn.train_metrics = learn.train_metrics, PretrainingMetrics(learn.device)
     learn.model.eval()
-    batches = []
+    batches, counts_of_batches = [], []
     for n, batch in enumerate(batch for i, batch in enumerate(loader) if i in chosen):
         seed_step(learn.seed, n)
-        batches.append(step.masks(learn, *learn.on_device(batch)))
-    counts = [sum(of_batches) for of_batches in zip(*(of_batch for _, of_batch in batches))]
-    for n, (masked, _) in enumerate(batches):
+        masked, counts = step.masks(learn, *learn.on_device(batch))
+        batches.append(masked)
+        counts_of_batches.append(counts)
+    counts = [sum(of_batches) for of_batches in zip(*counts_of_batches)]
+    for n, masked in enumerate(batches):
         for number, micro_batch in learn.micro_batches(masked):
             seed_step(learn.seed, n, number)
             step.forward(learn, micro_batch, counts)
@@ -182,8 +184,8 @@ def warning_of_collapse(auc, share_done):
 def warning_of_dropped_masks(n, step):
     """A warning about n masks of the steps up to this one that were not predicted."""
     return (f"Warning: {n:.0f} masks up to step {step:,} were not predicted, because batches had more of them than "
-            "mask_prob lets expect (_utils/networks/slots.py: slot_capacity). Set mask_prob to the largest share of "
-            "tokens that the edited masking masks, or change slot_capacity.")
+            "mask_prob lets expect. An edited masking needs its own number of slots: _utils/networks/slots.py: "
+            "slot_capacity.")
 
 
 def _ratio(share, whole):

@@ -73,10 +73,18 @@ def test_a_table_with_a_word_in_each_row_has_the_predictions_of_its_sentences(st
     assert [line[:2] for line in lines] == [
         [word, tag] for text, tags in zip(TEXTS, expected.labels) for word, tag in zip(text.split(), tags)]
     assert [float(p) for *_, p in lines] == pytest.approx(expected.probabilities.max(-1), abs=1e-4)
-    for alone in (table[["word"]], table.rename(columns={"n": "N"})):  # each word would be a sentence
-        with pytest.raises(UserError, match="the column 'n'"):
-            model.predict(alone)
-    assert model.predict([TEXTS[0]]).labels == expected.labels[:1]
+    assert "'n'" not in capsys.readouterr().err
+    for alone in (table[["word"]], table.rename(columns={"n": "N"})):  # each word is a sentence
+        model.predict(alone)
+        assert "the column 'n'" in capsys.readouterr().err
+
+
+def test_sentences_of_predictions_do_not_cross_groups(start):
+    """As those of the training."""
+    write_csv("train.csv", ("doc", "n", "word", "tag"), [(i // 3, 1, "word", "ab"[i % 2]) for i in range(60)])
+    start(OWN | {"text": "word", "label": "tag", "sentence": "n", "groups": "doc"})
+    labels = finetune.load("g_mine_0.pth").predict(pd.read_csv("train.csv")).labels
+    assert [len(tags) for tags in labels] == [3] * 20
 
 
 def test_outputs_that_are_not_finite_are_no_predictions(start):

@@ -128,6 +128,9 @@ def test_sentences_of_different_groups_are_not_one():
     write_csv("a.csv", ("doc", "n", "word", "tag"), rows)
     splits = loaded("a.csv", kind="tagging", text="word", label="tag", sentence="n", groups="doc", dev=.2).splits
     sentences = [*splits["train"]["text"], *splits["validation"]["text"]]
+    data = loaded("a.csv", kind="tagging", text="word", label="tag", sentence="n", groups="doc",
+                  test=write("b.csv", "doc,n,word,tag\n" + ",1,word,X\n" * 3))
+    assert data.splits["test"]["text"][:] == [["word"] * 3]  # which has no groups
     assert sorted(map(len, sentences)) == sorted(doc % 3 + 2 for doc in range(20))
 
 

@@ -329,12 +329,12 @@ def _check_pair(config, objective):
     conflicting = [key for key in of_pair if config[key] is not None]
     if not objective.continues_pairs:
         key, value = objective.selected_by
-        of_size = config.known[key].default is None and not config.initial_weights.endswith(".pth")
-        default = f"the default of size={config.size}" if of_size else "that of the checkpoint"
+        is_checkpoint = config.initial_weights.endswith(".pth")
+        default = "that of the checkpoint" if is_checkpoint else f"the default of size={config.size}"
         origin = "" if key in config.chosen else f", {default},"
-        raise UserError(f"A training with {key}={value}{origin} cannot continue from initial_weights="
-                        f"{config.initial_weights!r}; it begins with fresh weights. Leave out initial_weights, or set "
-                        f"another objective (objective={ELECTRA} is for a generator with a discriminator).")
+        raise UserError(f"A training with {key}={value}{origin} begins with fresh weights, so it cannot continue from "
+                        f"initial_weights={config.initial_weights!r}. Leave out initial_weights, or set "
+                        f"objective={ELECTRA} to continue a generator and a discriminator with ELECTRA's.")
     for key in conflicting:
         raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

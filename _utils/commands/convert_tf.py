@@ -12,8 +12,7 @@ from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import UserError, as_user_error
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import SELECTED_BY
-from _utils.objectives.objective_keys import selected
-from _utils.objectives.registry import OBJECTIVES
+from _utils.objectives.registry import objective_of
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
 
@@ -45,7 +44,7 @@ def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
         hf_tokenizer = vocab and read_vocab(vocab, config.vocab_size)
         if hf_tokenizer:
             hf_tokenizer.model_max_length = length
-        title = OBJECTIVES[selected(getattr(config, SELECTED_BY, {}))].title or part
+        title = objective_of(getattr(config, SELECTED_BY, {})).title or part
         save_network(folder, network, hf_tokenizer, f"ELECTRA, {title}", "by Google's code",
                      {"converted from": Path(ckpt_prefix).name, "step": step})
         if moments:
@@ -68,7 +67,9 @@ def trained_positions(moments, hparams, config):
     squares = moments.get("electra.embeddings.position_embeddings.weight.exp_avg_sq")
     if squares is not None:
         return int(squares.any(1).sum())
-    return config.max_position_embeddings if hparams is None else hparams.get("max_seq_length", 128)
+    if hparams is None:
+        return config.max_position_embeddings
+    return hparams.get("max_seq_length", 128)
 
 
 def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTrainedModel, int]:

@@ -139,10 +139,10 @@ def _of_electra_pytorch(checkpoint, path, vocab):
             configs[part] = config_from_shapes(shapes.__getitem__)
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
     eps = "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"
+    max_length = 128 if configs["discriminator"].hidden_size == 256 else 512  # its settings for small, base and large
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
             **tokenizer_record(hf_tokenizer),
-            "config": {"made by": "electra_pytorch", "layer_norm_eps": eps,
-                       "max_length": 128 if configs["discriminator"].hidden_size == 256 else 512}}
+            "config": {"made by": "electra_pytorch", "layer_norm_eps": eps, "max_length": max_length}}
 
 
 def read_vocab(path, vocab_size):

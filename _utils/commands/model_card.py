@@ -107,7 +107,7 @@ def facts_of_pretraining(run, part):
     datasets = [hub_text(name).path for name in map(without_parts, sources) if name in on_hub(run)]
     is_english = sources and all(source in (*HUB_CORPORA, *EMBEDDED) for source in sources)
     base_model = run.get("initial_weights") if is_hub_id(run.get("initial_weights")) else None
-    if base_model and not run["new_generator"]:
+    if base_model and not run.get("new_generator"):  # which begins with the discriminator's embeddings
         base_model = base_model.replace("discriminator", part)
     return {"datasets": [*dict.fromkeys(datasets)], "language": "en" if is_english else None, "base_model": base_model}
 

@@ -176,7 +176,7 @@ def complete_custom_task(definition):
 def keys_without_effect(definition):
     """[A message with the keys of a definition that do not apply to its kind], or []."""
     of_kinds = {key for keys in KEYS_OF_KINDS.values() for key in keys} - {*KEYS_OF_KINDS[definition["kind"]]}
-    # 'separator': '|' says of classes that other characters are part of their names
+    # A classification may have the default separator, which says that other characters are part of the labels.
     unused = sorted(key for key in of_kinds if definition[key] not in (None, SEPARATOR))
     return [f"no effect with kind={definition['kind']!r}: {', '.join(unused)}"] if unused else []
 

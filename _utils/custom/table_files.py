@@ -174,7 +174,7 @@ def _read_conll(path):
                       f"{TEXTS_ADVICE}")
 
 
-def by_sentence(table, column, name, groups=None):
+def by_sentence(table, column, name, groups):
     """The Table of a file with a word in each row as one of sentences, whose cells are lists.
 
     Successive rows with the same cell in `column`, or with an empty one, are a sentence, unless their `groups` differ.

@@ -34,13 +34,15 @@ class TagInputs(ListInputs):
         return Column(lambda cells: cells.map(items), "a list of words", datasets.List(datasets.Value("string")))
 
     def in_rows(self, table):
-        """As `Inputs.in_rows`. UserError for lines that end with tags, which would be taken for words."""
+        """As `Inputs.in_rows`.
+
+        UserError for lines that end with tags, which would be taken for words. Prints a warning if a table with a word
+        in each row may lack the numbers of its sentences.
+        """
         if self.task.sentence in table.rows:
             return by_sentence(table, self.task.sentence, self.task.name, self.task.groups)
-        for column in {self.task.texts[0], self.task.columns_in_files[0]} if self.task.sentence else ():
-            if column in table.rows and _has_one_word_per_text(table, column):
-                print(f"warning: each of the {len(table.rows):,} texts has one word. If they are the words of "
-                      f"sentences, pass a table with the column {self.task.sentence!r}.", file=sys.stderr)
+        if self.task.sentence:
+            _warn_of_single_words(table, self.task)
         cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
         last = pd.Series([words[-1] for words in cells.map(str).str.split() if words], dtype=object)
         if last.isin(self.task.written_labels).mean() > .9:
@@ -263,13 +265,21 @@ def _tags_in_scheme(definition, tables):
 
 def _check_lengths(table, label, name):
     """UserError if all sentences have one word."""
-    if _has_one_word_per_text(table, label):
-        raise UserError(f"{table.source}: each of the {len(table.rows):,} texts has one word. If a row is a word of a "
+    if n := _n_single_words(table, label):
+        raise UserError(f"{table.source}: each of the {n:,} texts has one word. If a row is a word of a "
                         f"sentence, set 'sentence' of the task {name!r} to the column with the number of the sentence. "
                         f"{TEXTS_ADVICE}")
 
 
-def _has_one_word_per_text(table, column):
-    """Whether there are several texts, all of one word. column: of words or tags."""
+def _warn_of_single_words(table, task):
+    """Print a warning if all texts to predict have one word. Their column has the name of the training file, or not."""
+    columns = table.rows.columns.intersection([task.columns_in_files[0], task.texts[0]])
+    if n := max((_n_single_words(table, column) for column in columns), default=0):
+        print(f"warning: each of the {n:,} texts has one word. If they are the words of sentences, pass a table with "
+              f"the column {task.sentence!r}.", file=sys.stderr)
+
+
+def _n_single_words(table, column):
+    """The number of texts if there are several and all have one word, else 0. column: of words or tags."""
     n_words = labels_in(table, column).map(items).dropna().map(len)
-    return len(n_words) > 1 and n_words.max() == 1
+    return len(n_words) if len(n_words) > 1 and n_words.max() == 1 else 0

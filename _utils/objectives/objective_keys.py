@@ -35,8 +35,8 @@ def keeps_discriminator(c):
 def samples_exactly(c):
     """Check that samples are of the generator's own distribution."""
     if c.sampling == "fp16_gumbel":
-        raise UserError(f"sampling='fp16_gumbel', which draws rare tokens too seldom, contradicts objective="
-                        f"{c.objective!r}. Leave it out.")
+        raise UserError("sampling='fp16_gumbel' does not draw from the generator's distribution, as "
+                        f"objective={c.objective!r} requires. Leave it out, or set sampling=multinomial.")
 
 
 def keeps_towers(c):
@@ -69,7 +69,7 @@ _OF_NETWORKS = ("generator_hidden_size", "generator_layers", "tying")
 _SAMPLING = ("temperature", "disallow_correct")
 # The loss of the second masked language model is as large as the generator's.
 _SECOND_MLM = dict(unused=("disc_smooth_label",), defaults=lambda c: {"disc_weight": 1.})
-# The towers read the text without masks. No other objective can load them.
+# The towers read the text without masks.
 _TWO_TOWERS = dict(unused=("gen_smooth_label", "disc_smooth_label", "electra_mask_style"),
                    continues_pairs=True)
 

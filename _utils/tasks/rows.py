@@ -105,10 +105,10 @@ def tokenized(rows, names, settings, hf_tokenizer):
 
 
 def divided(texts, room, stride):
-    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens. Those of a text
-    that has only a share of the room begin after proportionally fewer.
+    """Divide one or two texts into windows of at most `room` tokens, which begin every `stride` tokens.
 
     texts: Encodings. Returns [[token ids of each text] for each window].
+    The windows of a text that has only a share of the room begin after the same share of `stride`.
     Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
     fewer windows than the other, each of them is beside several.
     """

@@ -75,8 +75,10 @@ def warn_of_shared_files(corpora):
     Corpora with the same files in the same order, or copies of the same format, have the same key, and hold out the
     same examples.
     """
-    distinct = {corpus.key: corpus.name for corpus in corpora}.values()
-    files = {name: {identity_of(path): path for path in real_files(name)} for name in distinct if len(distinct) > 1}
+    names = {corpus.key: corpus.name for corpus in corpora}.values()
+    if len(names) == 1:
+        return  # without reading its files
+    files = {name: {identity_of(path): path for path in real_files(name)} for name in names}
     for name, other in itertools.combinations(files, 2):
         if shared := files[name].keys() & files[other].keys():
             print(f"Warning: {name!r} and {other!r} in datas share text, such as "

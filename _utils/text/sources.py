@@ -138,16 +138,20 @@ def _contents(files, encoding):
 
 
 def _check_encoding(files, encoding):
-    """Raise UserError for text files in another encoding. Others than UTF-8 can often decode UTF-8, too."""
-    has_many = lambda path: sum(byte > 127 for byte in beginning_of(path)) > 20  # few may be UTF-8 by chance
-    of_utf8 = [path for path in files if encoding != "utf-8" and has_many(path) and not invalid_line(path, "utf-8")]
-    if of_utf8:
+    """Raise UserError for text files in another encoding, also for UTF-8 that this one decodes to other characters."""
+    if of_utf8 := [path for path in files if encoding != "utf-8" and _is_utf8(path)]:
         raise UserError(f"{len(of_utf8):,} of {len(files):,} files are utf-8 text, not {encoding}, such as "
                         f"{of_utf8[0]}. Leave out encoding, and convert the others to utf-8.")
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise UserError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
                         "their encoding (for example encoding=cp1252, of Windows), which all files share. "
                         f"{'; '.join(invalid):.2000}")
+
+
+def _is_utf8(path):
+    """Whether a file is UTF-8 and has so many other bytes than ASCII that this is not by chance."""
+    n_others = sum(byte > 127 for byte in beginning_of(path))
+    return n_others > 20 and not invalid_line(path, "utf-8")
 
 
 def _write_documents(name, files, options, states, file):

@@ -118,7 +118,7 @@ def evaluate(learn, loader, max_batches=None):
     max_batches: use this many batches, evenly spaced; None: all.
     Masks and samples depend on the learner's seed only and are the same every time. Training seeds every step itself.
     """
-    step = type(learn)  # whose masks and forward pass are not compiled, and not CUDA graphs
+    learner = type(learn)  # whose masks and forward pass are neither compiled nor CUDA graphs
     n_batches = max_batches or len(loader)
     chosen = {i * len(loader) // n_batches for i in range(n_batches)}  # from all of its corpora and documents
     of_training, learn.train_metrics = learn.train_metrics, PretrainingMetrics(learn.device)
@@ -126,14 +126,14 @@ def evaluate(learn, loader, max_batches=None):
     batches, counts_of_batches = [], []
     for n, batch in enumerate(batch for i, batch in enumerate(loader) if i in chosen):
         seed_step(learn.seed, n)
-        masked, counts = step.masks(learn, *learn.on_device(batch))
+        masked, counts = learner.masks(learn, *learn.on_device(batch))
         batches.append(masked)
         counts_of_batches.append(counts)
     counts = [sum(of_batches) for of_batches in zip(*counts_of_batches)]
     for n, masked in enumerate(batches):
         for number, micro_batch in learn.micro_batches(masked):
             seed_step(learn.seed, n, number)
-            step.forward(learn, micro_batch, counts)
+            learner.forward(learn, micro_batch, counts)
     learn.model.train()
     metrics, learn.train_metrics = learn.train_metrics.compute(), of_training
     return metrics

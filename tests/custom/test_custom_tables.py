@@ -123,7 +123,7 @@ def test_a_table_may_have_a_word_in_each_row(numbers):
 
 
 def test_sentences_of_different_groups_are_not_one():
-    """Whose numbers begin anew in each document."""
+    """Whose numbers restart in each document."""
     rows = [(f"d{doc}", 1, "word", "XY"[doc % 2]) for doc in range(20) for _ in range(doc % 3 + 2)]
     write_csv("a.csv", ("doc", "n", "word", "tag"), rows)
     splits = loaded("a.csv", kind="tagging", text="word", label="tag", sentence="n", groups="doc", dev=.2).splits

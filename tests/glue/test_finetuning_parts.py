@@ -49,6 +49,16 @@ def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
     assert not torch.equal(model(ids, mask, segments), model(ids, mask, segments))
 
 
+def test_rows_are_encoded_by_the_cell_that_ran_last(parts, monkeypatch):
+    """It must make a label for each text."""
+    encode = finetune.encode
+    monkeypatch.setattr(finetune, "encode", lambda *args: [encode(*args)])
+    with pytest.raises(AttributeError):  # of a list
+        parts()
+    with pytest.raises(ValueError, match="2 texts and 1 labels"):
+        EncodedRows([([Window([2], [0])], 1)] * 2, [0])
+
+
 def test_options_of_the_learner_take_effect(parts):
     learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "weight_decay=.01",
                         "xavier_reinited_outlayer=False")

@@ -16,6 +16,7 @@ from _utils.commands.convert_tf import convert, convert_tf, trained_positions
 from _utils.commands.tf_checkpoint import Variable, open_variables
 from _utils.errors import UserError
 from _utils.networks.build import PARTS, build_network, initialize_officially
+from _utils.networks.pretrained import SELECTED_BY
 from _utils.recipes import RECIPES
 from _utils.text.vocabulary import SPECIAL_TOKENS
 
@@ -132,6 +133,12 @@ def test_the_command_writes_a_folder_that_transformers_loads(tmp_path, part):
     hf_tokenizer = AutoTokenizer.from_pretrained(out)
     assert hf_tokenizer.convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
     assert hf_tokenizer.model_max_length == 32  # positions that were trained, of 512
+
+
+def test_a_discriminator_of_electric_is_converted_as_one():
+    network, _ = convert(PREFIX, "discriminator", MICRO | {"electric_objective": True})
+    assert getattr(network.config, SELECTED_BY) == {"objective": "electric"}
+    assert not hasattr(convert(PREFIX, "discriminator", MICRO)[0].config, SELECTED_BY)
 
 
 @pytest.mark.parametrize("given, length", [(None, 512), ({}, 128), ({"max_seq_length": 256}, 256)])

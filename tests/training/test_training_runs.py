@@ -175,6 +175,12 @@ def test_masks_for_which_there_is_no_slot_are_reported(workplace, monkeypatch, c
     assert "mask_prob" in printed and printed.count("Warning") == 1  # not for each row
 
 
+def test_the_quickstart_measures_only_the_discriminator_of_its_own_text(workplace, capsys):
+    run("quickstart=True", "steps=1", vocab="vocab=vocab.txt")
+    assert "random replacements" not in capsys.readouterr().out
+    assert not (FOLDER / "mini_5/damaged_text.json").exists()
+
+
 @pytest.mark.parametrize("options, has_warmup", [([], True), (["schedule=one_cycle"], False)])
 def test_a_run_names_the_warmup_of_its_schedule(workplace, capsys, options, has_warmup):
     run("steps=1", *options)

@@ -34,6 +34,7 @@ HUB_NOTATION = "owner/name:configuration:split:column"  # parts may be empty, or
 # Endings of compressed files of text, and their names in pyarrow, which does not read .xz.
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
 TEXT_FILES = (".txt", ".jsonl", ".parquet")  # endings of files of text; `text/readers.py` reads them
+PRETRAIN_FOLDER = Path("checkpoints/pretrain")  # of runs and their checkpoints
 HUB_ID = rf"\w[\w.-]*/(?!.*({'|'.join(map(re.escape, TEXT_FILES))}|\.pth)(\.\w+)?$)\w[\w.-]*"
 
 
@@ -114,7 +115,7 @@ def check_file(path, advice):
         raise UserError(f"File not found: {str(path)!r}. {advice}")
 
 
-def checkpoint_at(name, folders=("checkpoints/pretrain",)):
+def checkpoint_at(name, folders=(PRETRAIN_FOLDER,)):
     """Path of a checkpoint given by its name in one of some folders, or by its path; None if it does not exist.
 
     What has a separator, such as ./a.pth, is a path.
@@ -123,17 +124,17 @@ def checkpoint_at(name, folders=("checkpoints/pretrain",)):
     return next(filter(Path.is_file, (*in_folders, Path(name))), None)
 
 
-def find_checkpoint(name, folder="checkpoints/pretrain"):
+def find_checkpoint(name, folder=PRETRAIN_FOLDER):
     """As `checkpoint_at`, but raises UserError if it does not exist."""
     if path := checkpoint_at(name, [folder]):
         return path
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
-    if Path("checkpoints/pretrain", name).is_file():
+    if Path(PRETRAIN_FOLDER, name).is_file():
         raise UserError(f"{name!r} is a pretrained checkpoint. Finetune it first: python finetune.py "
                         f"pretrained_checkpoint={name}.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
-    script = "pretrain.py" if Path(folder).name == "pretrain" else "finetune.py"
+    script = "pretrain.py" if folder == PRETRAIN_FOLDER else "finetune.py"
     raise UserError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
                     f"{', '.join(newest) or 'none'}). Choose another, or create it with python {script} "
                     "(quickstart=True for those of the quickstart).")

@@ -13,7 +13,7 @@ import fsspec
 from _utils.errors import UserError, one_line
 from _utils.files import acquired, read_json_lines
 from _utils.loggers import LOGGERS
-from _utils.names import checkpoint_at
+from _utils.names import PRETRAIN_FOLDER, checkpoint_at
 from _utils.progress import Progress
 from _utils.runs.checkpoints import versions
 
@@ -98,7 +98,7 @@ class RunFolder:
     """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
 
     def __init__(self, base_run_name, seed):
-        self.name, self.root = f"{base_run_name}_{seed}", Path("checkpoints/pretrain")
+        self.name, self.root = f"{base_run_name}_{seed}", PRETRAIN_FOLDER
         self.folder = self.root / self.name
 
     def milestone(self, at):

@@ -24,6 +24,8 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertModel,
+    LongformerConfig,
+    LongformerModel,
     ModernBertConfig,
     ModernBertModel,
     RoFormerConfig,
@@ -122,6 +124,7 @@ LINEAR_QUESTIONS = Questions("q", "q", ("question", "context"),
 INTENTS = KINDS["multilabel"]("intents", "intents", ("text",), (*map("intent {}".format, range(300)),))
 ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerConfig(**SMALL)),
             "bert": lambda: BertModel(BertConfig(**SMALL)),
+            "longformer": lambda: LongformerModel(LongformerConfig(**SMALL, attention_window=8)),
             "modernbert": lambda: ModernBertModel(ModernBertConfig(**SMALL, pad_token_id=0))}
 
 
@@ -235,8 +238,10 @@ def test_each_output_layer_of_questions_is_exported_or_refused(tmp_path, fresh_c
 def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
     bert, _ = finetuned(tmp_path, fresh_checkpoint, model=ENCODERS["bert"]())
     wnli, _ = finetuned(tmp_path, fresh_checkpoint, TASKS["wnli"], settings={"wsc_trick": True})
+    longformer, _ = finetuned(tmp_path, fresh_checkpoint, LINEAR_QUESTIONS, model=ENCODERS["longformer"]())
     torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
-    for path, message in ((bert, "bert"), (wnli, "WSC"), (tmp_path / "other.pth", "other.pth")):
+    for path, message in ((bert, "bert"), (wnli, "WSC"), (longformer, "longformer model for questions"),
+                          (tmp_path / "other.pth", "other.pth")):
         with pytest.raises(UserError, match=message):
             export_hf(str(path), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))

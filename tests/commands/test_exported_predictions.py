@@ -11,14 +11,16 @@ from custom_tasks import write_rows
 from tiny_finetuning import run_own
 from tiny_pretraining import save_fresh
 from tokenizer_kinds import KINDS, TEXT, save_folder, tokens_by_id
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, pipeline
 
 from _utils.commands.export_hf import export_hf
 from _utils.custom.spans import WORDS as WORDS_OF_SPANS
 from _utils.custom.spans import words_in
 from _utils.custom.words import wordpieces
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
-from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens
+from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_tokens, tokenizer_of
 from finetune import load
 
 WORDS = ("Anne-Marie O'Neil U.S. re-uses the GENERATOR, which replaces some WORDS of the text Café naïve "
@@ -45,10 +47,10 @@ def finetuned(checkpoint, empty_folder):
     """`finetuned(rows, kind=..., ...)`: the model of a tiny run on these rows, and the exported one with its tokenizer.
     """
 
-    def run(rows, *overrides, epochs=2, **task):
+    def run(rows, *overrides, epochs=2, pretrained=checkpoint, **task):
         write_rows("train.jsonl", rows)
         task = {"name": "mine", "train": "train.jsonl", "dev": "train.jsonl", **task}
-        run_own(checkpoint, task, "max_length=32", *overrides, epochs=epochs, lr=3e-3, bs=16)
+        run_own(pretrained, task, "max_length=32", *overrides, epochs=epochs, lr=3e-3, bs=16)
         export_hf("g_mine_0.pth", "exported")
         return load("g_mine_0.pth"), *exported.load("exported/classifier")
     return run
@@ -163,11 +165,22 @@ def tagged(rng, n):
     return words, ["B-A" if word[0].isupper() else "O" for word in words]
 
 
-def test_labels_of_words(finetuned, rng):
+def with_template(checkpoint, template):
+    """A checkpoint with the tokenizer of another one and a template of its own, with other weights."""
+    hf_tokenizer = tokenizer_of(load_checkpoint(checkpoint))
+    special = [(token, hf_tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
+    hf_tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=special)
+    if "[SEP]" not in template:
+        hf_tokenizer.sep_token = None
+    return save_fresh("own_template.pth", hf_tokenizer)
+
+
+@pytest.mark.parametrize("template", ["[CLS] $A [SEP]", "[CLS] $A"])
+def test_labels_of_words(finetuned, checkpoint, rng, template):
     """Also of a word without tokens, which is [UNK]."""
     rows = [dict(zip(("text", "label"), tagged(rng, rng.randint(3, 30)))) for _ in range(64)]
     sentences = [sentence(rng, n).split() for n in (*LENGTHS[1:], 90) for _ in range(4)] + [["the", "\u200b", "U.S."]]
-    trained, *model = finetuned(rows, epochs=8, kind="tagging")
+    trained, *model = finetuned(rows, epochs=8, kind="tagging", pretrained=with_template(checkpoint, template))
     tags = trained.predict(sentences).labels
     assert {"B-A", "O"} <= {tag for of_sentence in tags for tag in of_sentence}
     assert [exported.tag(*model, words) for words in sentences] == tags

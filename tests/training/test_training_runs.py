@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_pretraining import FOLDER, equal_weights, metrics, run, write_text_and_vocabulary
 from tokenizers import Tokenizer
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer
 import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.errors import UserError
+from _utils.optim import MOMENTS_FILE
 from _utils.runs import RunFolder
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.text import unigram_entropy
@@ -250,3 +252,12 @@ def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trai
     assert last["gen_loss"] < first["gen_loss"] and last["disc_loss"] == pytest.approx(first["disc_loss"], abs=.1)
     with pytest.raises(UserError, match="max_length=32"):  # the embeddings of later positions would stay untrained
         continue_from(f"initial_weights={name}", "new_generator=True", "max_length=40")
+
+
+def test_a_new_generator_begins_without_the_moments_of_the_old_one(trained_pair):
+    settings = "initial_weights=pair", "new_generator=True", "steps=2"
+    expected = continue_from(*settings).model.state_dict()
+    moments = {f"{name.removeprefix('generator.')}.exp_avg": torch.ones_like(value)
+               for name, value in expected.items() if name.startswith("generator.")}
+    save_file(moments, f"pair/generator/{MOMENTS_FILE}")
+    assert equal_weights(continue_from(*settings).model.state_dict(), expected)

@@ -165,7 +165,7 @@ PRETRAIN_KEYS = {
         "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
     "cased": Key(Literal[True, False, None], None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
-        "vocab.txt does if it has a single capital letter, or more than 1% of its tokens have one.")),
+        "vocab.txt does if one of its tokens is a capital letter, or more than 1% have one.")),
     "strip_accents": Key(Literal[True, False, None], None, (
         "Whether the vocabulary removes accents and other marks, also those that belong to Japanese or Hindi "
         "letters. None: a trained one does unless it is cased, as BERT's; a vocab.txt does if it has none.")),

@@ -86,7 +86,7 @@ FINETUNE_KEYS = {
         heading="What is finetuned"),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, a folder with generator/ and "
-        "discriminator/, of which the latter is finetuned, or the hub id of any encoder. None: Google's model of the "
+        "discriminator/, of which the latter is finetuned, or the hub id of another encoder. None: Google's model of the "
         "size (by default ELECTRA-Small++).")),
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate and layer decay. None: that of the checkpoint, or of its shape.")),

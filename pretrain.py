@@ -46,7 +46,7 @@ c = MyConfig({
     "adam_bias_correction": False,  # False: Adam as in Google's code
     "schedule": None,  # 'original_linear', 'separate_linear', 'one_cycle' ...; None: the recipe's
     "steps": None,  # None: the recipe's
-    "precision": None,  # 'bf16', 'fp16', 'fp32'; None: the best that the device supports
+    "precision": None,  # 'bf16', 'fp16', 'fp32'; None: bf16 or fp16 on a GPU, else fp32
     "compile": False,  # True: torch.compile and CUDA graphs, 5 times as fast on a GPU
     "num_workers": 3,  # processes that load batches
     "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline store), 'wandb' or None
@@ -183,6 +183,7 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     """Mask tokens as Google's pretrain_helpers.py:mask does (F7-F11); the default shares are its own.
 
     Arguments and results as in `mask_tokens`, except that is_mlm_applied counts the slots of a position.
+    pad_token_index: the id of [PAD], which is not counted as a token.
     special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each slot shows [MASK] or not
     independently; where a position has several slots, [MASK] wins.
     """
@@ -303,8 +304,8 @@ def tie(generator, discriminator=None, tying="embeddings"):
 # %% [markdown]
 # ### Both networks
 #
-# Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's,
-# or a token classifier with two labels.
+# Each network may be of nearly any family in transformers: the generator a masked language model; the discriminator
+# ELECTRA's, or a token classifier with two labels.
 #
 # The generator's output layer is as wide as the vocabulary, and is computed for the masked tokens only, as in Google's
 # code (unlike electra_pytorch, D16). The M masked tokens of a batch are its *slots*: each has a position in the
@@ -466,7 +467,7 @@ def build_model(c, hf_tokenizer, trained=None):
     """The model of a configuration: ELECTRAModel, or one that its objective derives from it.
 
     trained: networks to continue from, or None for fresh weights.
-    Fresh weights are Google's, or of normal(0, .02) as Hugging Face's (D3; quickstart .05).
+    Fresh weights are Google's, or of normal(0, .02) as Hugging Face's (D3; quickstart and names that end in tiny .05).
     """
     return objective_of(c).build_model(c, hf_tokenizer, ELECTRAModel, trained)
 
@@ -565,7 +566,7 @@ class PretrainingLearner(MicroBatchLearner):
 def build_learner(c, hf_tokenizer, dls, trained, processes):
     """PretrainingLearner of a configuration whose device, precision and micro_batch are set.
 
-    dls: on the device.   trained: trained networks to continue from, or None for fresh weights.
+    dls: with the device.   trained: trained networks to continue from, or None for fresh weights.
     """
     set_seed(c.seed)
     model = fit_to_device(build_model(c, hf_tokenizer, trained), c)

@@ -87,13 +87,13 @@ COMMANDS = {
         "The output has a header, and a tab-separated line for each line of FILE: the label (for regression the "
         "score), the probability of every label, and the text, in which tabs and line breaks become spaces. For a task "
         "that labels words, the sentences have spaces between words, and the output has no header, a line for each "
-        "word (word, label, probability) and an empty line after each sentence. An empty line of FILE has an empty "
-        "line in the output. A CSV, TSV, JSON lines or parquet file needs the columns of the texts, and of 'sentence', "
-        "that the training file has.",
+        "word (word, label, probability) and an empty line after each sentence; for character spans, a JSON list of "
+        "the spans and the text. An empty line of FILE has an empty line in the output. A CSV, TSV, JSON lines or "
+        "parquet file needs the columns of the texts that the training file has, and should have that of 'sentence'.",
         {
             "checkpoint": dict(help="a finetuned checkpoint: its path, or its name in checkpoints/glue, such as "
                                     "quickstart_cola_0.pth"),
-            "file": dict(help="one text per line, or two with a tab between them; a table (.csv, .tsv, .jsonl, "
+            "file": dict(help="one text per line, or several with tabs between them; a table (.csv, .tsv, .jsonl, "
                               ".parquet); -: standard input"),
         },
     ),

@@ -190,9 +190,8 @@ FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_
 def complete(config):
     """Derive the values that depend on other keys, then check that the values fit together.
 
-    Derived are the values of the quickstart, those of trained networks to continue from, the recipe's values for None,
-    and a seed. Explicit values are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share
-    of the steps.
+    Derived are the values of the quickstart, those of trained networks to continue from, those of `recipe`, the size's
+    values for None, and a seed. Explicit values are kept. `warmup_steps` is as in `with_schedule`.
     Raises UserError for values that contradict each other.
     """
     if config.quickstart:

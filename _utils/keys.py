@@ -135,7 +135,8 @@ PRETRAIN_KEYS = {
         heading="What is trained"),
     "recipe": Key(Literal["google", None], None, (
         "'google': masking, initial weights, long lines and text as in Google's code (masking=official, "
-        "initial_weights=official, long_lines=truncate, clean=False). None: as in electra_pytorch.")),
+        "initial_weights=official, long_lines=truncate, clean=False). None: as in electra_pytorch, but long lines of "
+        "your own text are kept.")),
     "size": Key(Size, "small", (
         "The recipe: networks and training settings of 'small', 'base' and 'large' from the paper, 'small++' (Google's "
         "released model), 'mini' (overnight on a CPU core, rotary positions), 'quickstart', 'tiny', or "
@@ -151,8 +152,8 @@ PRETRAIN_KEYS = {
     "datas": Key(list_of(Text, "a list of corpus names, hub ids or paths"), ["openwebtext"], (
         "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'prose' (seven books in this repository, for the "
         "quickstart); paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
-        f"or WikiExtractor output, also compressed ({', '.join(COMPRESSIONS)}); or datasets of the hub, "
-        f"{HUB_NOTATION}, of which parts may be empty, or left out at the end: "
+        f"or WikiExtractor output, all but .parquet also compressed ({', '.join(COMPRESSIONS)}); or datasets of the "
+        f"hub, {HUB_NOTATION}, of which parts may be empty, or left out at the end: "
         "'HuggingFaceFW/fineweb-edu:sample-10BT', 'owner/name::train[:1%]', 'owner/name:::content'. Without them the "
         "split is 'train' and the column 'text'. Google trained ELECTRA-Small-OWT on openwebtext."), heading="Text"),
     "stream": Key(_Stream, None, (
@@ -168,7 +169,8 @@ PRETRAIN_KEYS = {
         "vocab.txt does if one of its tokens is a capital letter, or more than 1% have one.")),
     "strip_accents": Key(Literal[True, False, None], None, (
         "Whether the vocabulary removes accents and other marks, also those that belong to Japanese or Hindi "
-        "letters. None: a trained one does unless it is cased, as BERT's; a vocab.txt does if it has none.")),
+        "letters. None: a trained one does unless it is cased, as BERT's; a vocab.txt does unless it is cased or "
+        "has them, as capital letters above.")),
     "documents": Key(Literal["blank_line", "file", "line"], "blank_line", (
         "Documents in .txt files: 'blank_line' between two of them, or each 'file' or each 'line' is one.")),
     "clean": Key(Literal[True, False, None], None, (
@@ -196,8 +198,8 @@ PRETRAIN_KEYS = {
         "Replacement of the chosen tokens. True: 85% [MASK], 15% unchanged. False: BERT's 80% [MASK], 10% random, "
         "10% unchanged. 'always': 100% [MASK] (lmtuners). None: the recipe's; for ELECTRA True.")),
     "sampling": Key(Literal["fp32_gumbel", "fp16_gumbel", "multinomial"], "fp32_gumbel", (
-        "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws "
-        "rare tokens too seldom and, of equally probable ones, low ids too often), or 'multinomial'.")),
+        "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (an option of electra_pytorch; "
+        "draws rare tokens too seldom and, of equally probable ones, low ids too often), or 'multinomial'.")),
     "temperature": Key(Positive, 1., "Sampling temperature: the generator's logits are divided by it."),
     "disallow_correct": Key(bool, False, "True: the generator never samples the original token (F15)."),
     "generator": Key(_Network, None, (
@@ -219,9 +221,9 @@ PRETRAIN_KEYS = {
         "'disentangled' (DeBERTaV3's, not part of ELECTRA). None: the recipe's, which is 'embeddings' but for the "
         "quickstart ('all'), or the objective's.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
-        "'huggingface': normal distribution with std .02 (tiny and quickstart: .05), as in electra_pytorch "
-        "(D3). 'official': as in Google's code, normal distribution truncated at two standard deviations, and "
-        "Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder with "
+        "'huggingface': normal distribution with std .02 (quickstart and names that end in tiny: .05), as in "
+        "electra_pytorch (D3). 'official': as in Google's code, normal distribution truncated at two standard "
+        "deviations, and Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder with "
         "generator/ and discriminator/, or the hub id of a discriminator such as "
         "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, max_length, "
         "masking, electra_mask_style, mask_prob, tying and the objective, and Google's models set masking='official', "

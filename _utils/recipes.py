@@ -9,6 +9,9 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+HEAD_SIZE = 64  # of attention heads in all models of Google
+
+
 # The values of the key `tying`, and the modules that they share.
 TYINGS = {
     "none": (),
@@ -81,8 +84,8 @@ def network_from(config):
 class Recipe:
     """The networks and settings of one system.
 
-    Lengths are in tokens, `bs` in examples, `lr` is the peak of the schedule. Without a discriminator, the generator is
-    trained by masked language modelling alone.
+    Lengths are in tokens, `bs` in examples; the schedule is multiplied by `lr`. Without a discriminator, the generator
+    is trained by masked language modelling alone.
     """
     generator: Network
     discriminator: Network | None = None
@@ -92,7 +95,7 @@ class Recipe:
     steps: int
     warmup_steps: int
     lr: float
-    glue_lr: float        # finetuning: peak learning rate of the output layer
+    glue_lr: float        # finetuning: learning rate of the output layer
     layer_decay: float    # finetuning: learning rate of each layer relative to the one above (F37)
     initializer_range: float = .02  # standard deviation of initial weights
     tying: str = "embeddings"
@@ -120,11 +123,11 @@ def electra_networks(generator_size, family="electra", **sizes):
 def with_width(network, hidden):
     """A Network with another hidden size, rounded, in the proportions of Google's generators.
 
-    Feed-forward layers are four times as wide, attention heads have size 64 (run_pretraining.py:get_generator_config,
+    Feed-forward layers are four times as wide, attention heads have HEAD_SIZE (run_pretraining.py:get_generator_config,
     F26).
     """
     hidden = round(hidden)
-    return replace(network, hidden=hidden, heads=max(1, hidden // 64), intermediate=4 * hidden)
+    return replace(network, hidden=hidden, heads=max(1, hidden // HEAD_SIZE), intermediate=4 * hidden)
 
 
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
@@ -226,7 +229,7 @@ def config_from_shapes(shape_of):
     """The ElectraConfig of trained weights, from their shapes.
 
     shape_of: from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape; KeyError if it
-    is missing. Attention heads have size 64, as in all models of Google. Settings that do not affect shapes are those
+    is missing. Attention heads have HEAD_SIZE. Settings that do not affect shapes are those
     of `Network.config`.
     """
     vocab_size, embedding = shape_of("electra.embeddings.word_embeddings.weight")
@@ -235,7 +238,7 @@ def config_from_shapes(shape_of):
     with suppress(KeyError):
         for layers in itertools.count():
             hidden = shape_of(f"electra.encoder.layer.{layers}.attention.self.query.weight")[0]
-    heads = max(1, hidden // 64)
+    heads = max(1, hidden // HEAD_SIZE)
     return Network("electra", layers, hidden, heads, intermediate, embedding, positions).config(vocab_size)
 
 

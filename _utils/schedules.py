@@ -55,9 +55,9 @@ def _one_cycle(rise, div, lr):
     return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}
 
 
-# Functions of the peak learning rate, the steps, the warmup steps, and the power of a linear decay. They return what
-# `schedules` returns: functions of pct, the share of the steps that are done. adjusted_one_cycle: fastai's with the
-# given warmup and a start near 0.
+# Functions of the learning rate by which they are multiplied, the steps, the warmup steps, and the power of a linear
+# decay. They return what `schedules` returns: functions of pct, the share of the steps that are done.
+# adjusted_one_cycle: fastai's with the given warmup and a start near 0.
 SCHEDULES = {
     "original_linear": partial(_linear, linear_warmup_and_decay),
     "separate_linear": partial(_linear, linear_warmup_and_then_decay),

@@ -1,1 +1,1 @@
-"""The commands that `python -m _utils` lists, a module each."""
+"""Commands of `python -m _utils`, and what they share. Those that measure are in benchmarks/."""

@@ -14,7 +14,7 @@ from _utils.networks.build import build_network
 from _utils.networks.pretrained import SELECTED_BY
 from _utils.objectives.registry import objective_of
 from _utils.optim import MOMENTS_FILE
-from _utils.recipes import config_from_shapes
+from _utils.recipes import HEAD_SIZE, config_from_shapes
 
 # Settings in Google's model_hparam_overrides that shapes do not show.
 _COPIED_SETTINGS = "hidden_act hidden_dropout_prob attention_probs_dropout_prob initializer_range".split()
@@ -52,7 +52,8 @@ def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
     print(f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, "
           f"for texts of {length} tokens, {'with' if moments else 'without'} Adam's moments")
     if given is None:
-        print("The attention heads have size 64. If those of the checkpoint have another size, pass --hparams.")
+        print(f"The attention heads have size {HEAD_SIZE}. If those of the checkpoint have another size, pass "
+              "--hparams.")
     if vocab is None:
         print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. Pass --vocab to add "
               "one.")
@@ -76,8 +77,8 @@ def convert(prefix: str, part: str, hparams: dict | None = None) -> tuple[PreTra
     """Return (network, step) of one part of a checkpoint, in float32.
 
     The network is an ElectraForMaskedLM for 'generator', an ElectraForPreTraining for 'discriminator'.
-    hparams: Google's, a dictionary.   Raises UserError for a missing variable, and for heads of another size than 64
-    without hparams.
+    hparams: Google's, a dictionary.   Raises UserError for a missing variable, and, without hparams, for a hidden size
+    that heads of HEAD_SIZE do not divide.
     """
     variables = open_variables(prefix)
     try:
@@ -135,11 +136,11 @@ def _config(part, variables, hparams):
 
     given = hparams or {}  # some users write the sizes outside of the overrides
     config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
-    if hparams is None and config.hidden_size % 64:
-        raise UserError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number "
-                        "of attention heads is unknown. Pass --hparams with the value that run_pretraining.py "
-                        "received.")
-    # heads of a generator always have size 64
+    if hparams is None and config.hidden_size % HEAD_SIZE:
+        raise UserError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of {HEAD_SIZE}, so "
+                        "the number of attention heads is unknown. Pass --hparams with the value that "
+                        "run_pretraining.py received.")
+    # heads of a generator always have HEAD_SIZE
     if google_name("electra.encoder.", part, variables).startswith("electra"):
         config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)
     config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})

@@ -82,12 +82,13 @@ FINETUNE_KEYS = {
     "quickstart": Key(bool, False, (
         "True: compare random weights, the model of `python pretrain.py quickstart=True` and `mini`, which is part "
         "of the repository, on tables of real sentences, and check GLUE's files on synthetic tables; three "
-        "minutes on two CPU cores. Sets pretrained_checkpoint, end, glue_dir and group_name, unless you set them."),
+        "minutes on two CPU cores. Sets pretrained_checkpoint, end, glue_dir and group_name, unless you set them "
+        "(group_name: or the checkpoint)."),
         heading="What is finetuned"),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, a folder with generator/ and "
-        "discriminator/, of which the latter is finetuned, or the hub id of another encoder. None: Google's model of the "
-        "size (by default ELECTRA-Small++).")),
+        "discriminator/, of which the latter is finetuned, or the hub id of another encoder. None: Google's model of "
+        "the size (by default ELECTRA-Small++).")),
     "size": Key(Size | None, None, (
         "Recipe that sets learning rate and layer decay. None: that of the checkpoint, or of its shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], [*GLUE_TEST_FILES], (
@@ -116,8 +117,8 @@ FINETUNE_KEYS = {
         "that averages their probabilities), for all tasks; {'cola': 3, 'rte': [0, 3]} for some tasks, the best "
         "run for the others.")),
     "majority_for_missing": Key(bool, False, (
-        "True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean "
-        "score).")),
+        "True: in the zip, fill test files that no model predicted with the majority label of the training set (STS-B: "
+        "the mean score).")),
     "task_overrides": Key(_Overrides, {}, (
         "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
         "1000}}. rows: use a sample of the training rows, with the shares of the labels, the same in all runs."),
@@ -131,7 +132,7 @@ FINETUNE_KEYS = {
         "False: Adam without bias correction, as in Google's code. True: with bias correction.")),
     "schedule": Key(Schedule, "original_linear", (
         "'original_linear': warmup and decay multiplied, as in Google's code. 'separate_linear': warmup, then "
-        "decay. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the same warmup length as the others.")),
+        "decay. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the warmup of the linear ones.")),
     "original_lr_layer_decays": Key(bool, True, (
         "True: the last layer's learning rate has decay ** 2, as in Google's code. False: decay ** 1, as "
         "intended (F37).")),

@@ -253,7 +253,7 @@ def write_test_files(c, tables, load, predict_test):
     folder to <group_name>.json.
 
     load, predict_test: those of Finetune_GLUE.ipynb.
-    Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None.
+    Returns the path of <group_name>.zip, written if it is a valid submission, or None.
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
     sources = {task["name"]: f", {task['test']}" for task in c.tasks if isinstance(task, dict) and task["test"]}

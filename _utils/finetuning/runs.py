@@ -1,6 +1,7 @@
 """Finished finetuning runs: their records, their checkpoints, and the best of them.
 
-checkpoints/glue/scores.jsonl holds one line for each finished run of every group, its record.
+checkpoints/glue/scores.jsonl holds the record of each finished run of every group, a line. The last one counts: a
+labelled test file adds one with its scores.
 """
 import json
 import os
@@ -32,7 +33,7 @@ class FinishedRun:
     """The record of a finished run: a line of the file, and a part of its checkpoint.
 
     task: its name.   synthetic: whether its tables are the quickstart's.   mnli_run: number of the run with whose
-    encoder it began.   train_rows: examples of an epoch.   best_epoch: with keep='best'.   code: hash.
+    encoder it began.   train_rows: texts or pairs of an epoch.   best_epoch: with keep='best'.   code: hash.
     What follows from the evaluations is by split; scores: {split: {metric: value}}, whose first metric ranks the runs.
     baselines: of a constant prediction.   words: of another baseline.   notices: warnings or None.   remarks,
     classes, confusion, thresholds: of custom tasks.   test_table: `table_key` of the test file of the scores.

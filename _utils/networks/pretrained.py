@@ -68,8 +68,8 @@ def usable_length(network, hf_tokenizer, run):
 class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
-    model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights, of
-    what else the network computes with them, and of the tokenizer.
+    model: the encoder, or a network with it and a head, as ELECTRA's discriminator, which the WSC trick needs.
+    digest: hash of the weights, of what else the network computes with them, and of the tokenizer.
     size: the recipe with which it is finetuned.   run: configuration of pretrain.py of a checkpoint; empty for others.
     """
     name: str
@@ -295,8 +295,8 @@ def load_discriminator(name, size, max_length):
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
-    Raises UserError as `load_discriminator`, for a missing generator, and for networks that were not trained with the
-    parameters that `tying` shares (F24).
+    Raises UserError as `load_discriminator` and `check_tied_output`, for a missing generator, and for networks that
+    were not trained with the parameters that `tying` shares (F24).
     """
     discriminator = load_discriminator(name, size, max_length).network
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
@@ -357,7 +357,7 @@ def with_prefix(weights, prefix):
 
 
 def config_of(checkpoint, part, path):
-    """The transformers configuration of the 'generator', 'discriminator' or finetuned 'encoder' of a checkpoint."""
+    """The transformers configuration of a part of a checkpoint, or of the 'encoder' of a finetuned one."""
     with as_user_error(f"Cannot read the configuration of the {part} in {str(path)!r} ({{error}}). Use another "
                        f"checkpoint."):
         return AutoConfig.for_model(**checkpoint[f"{part}_config"])

@@ -55,7 +55,7 @@ class WeightedLoss(nn.Module):
     """A loss function that is the sum of its terms times `loss_weights`.
 
     It has the arguments and results of Pretrain.ipynb's ELECTRALoss. A subclass defines `terms`, which returns them
-    as a NamedTuple. n_slots, n_tokens: of the whole batch.
+    as a tuple, named if they are not gen_loss and disc_loss. n_slots, n_tokens: of the whole batch.
     """
 
     def __init__(self, loss_weights):

@@ -13,8 +13,8 @@ from _utils.recipes import warmup_in_steps
 
 FORMAT = 2  # of checkpoints and of records of runs: increase it when those written before would be read wrongly
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
-# Keys that may change on resume. Only micro_batch and compile affect results: they change the random draws. `revisions`
-# chooses a text, which is compared by its content; `recipe` only sets other keys.
+# Keys that may change on resume. Of these device, micro_batch and compile affect results: they change random draws.
+# `revisions` chooses a text, which is compared by its content; `recipe` only sets other keys.
 MAY_DIFFER = ("device num_workers logger upload_to micro_batch compile resume save_minutes milestones stop_at "
               "revisions recipe").split()
 OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
@@ -58,7 +58,7 @@ def config_data(network):
 
 
 def saved_networks(model):
-    """The networks of a model by their part of a checkpoint, 'generator', 'discriminator' or both.
+    """The networks of a model by their part of a checkpoint: 'generator' or 'towers', 'discriminator', or both.
 
     They are its children, unless it has a method `saved_networks`.
     """

@@ -102,7 +102,7 @@ def load_task(task, glue_dir=None, splits=None):
     """TaskData of a Task or its name; glue_dir=None reads the hub. splits: names of the splits to read, None: all.
 
     Raises UserError if the folder or the hub cannot be read, for a file with other content than its name promises, and
-    for a malformed row of a test set, with file and line.
+    for too many malformed rows (MAX_BAD_ROWS), with file and line.
     """
     task = as_task(task)
     check_glue_dir(glue_dir)

@@ -178,7 +178,7 @@ class Metrics(Part):
         return np.asarray(labels)
 
     def score(self, outputs, labels):
-        """{metric: value, at most 1} of a dev or test set.
+        """{metric: value} of a dev or test set.
 
         outputs: as from `Head.outputs`, or logits.   labels: of the Dataset.
         """

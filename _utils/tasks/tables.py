@@ -156,8 +156,8 @@ def to_dataset(table, columns, task, split, messages, advice="Correct the file",
     if bad:
         found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))})"
         if is_test(split) or len(bad) > MAX_BAD_ROWS * len(rows):
-            raise UserError(f"{found}. {advice}: at most 1% of the rows of a training or dev set may be malformed, and "
-                            "no row of a test set.")
+            raise UserError(f"{found}. {advice}: at most {MAX_BAD_ROWS:.0%} of the rows of a training or dev set may "
+                            "be malformed, and no row of a test set.")
         messages.append(f"skipped rows: {found}")
     features = datasets.Features({name: contents[name].feature for name in {**columns, "label": None}})
     return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)

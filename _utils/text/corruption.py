@@ -48,13 +48,16 @@ def replace_with_foreign_word(words, others, rng):
     return new and [*words[:i], new, *words[i + 1:]]
 
 
-def replace_tokens(input_ids, is_text, share=.15, seed=0):
-    """Replace a share of the tokens by draws from the unigram distribution of the same text.
+REPLACED = .15  # share of the tokens
+
+
+def replace_tokens(input_ids, is_text):
+    """Replace REPLACED of the tokens by draws from the unigram distribution of the same text.
 
     input_ids, is_text: arrays of any shape; special tokens and padding, where is_text is False, stay.
     Returns (ids, is_replaced). A draw that equals the original token counts as original.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = rng.choice(input_ids[is_text], input_ids.shape)
-    is_chosen = is_text & (rng.random(input_ids.shape) < share)
+    is_chosen = is_text & (rng.random(input_ids.shape) < REPLACED)
     return np.where(is_chosen, drawn, input_ids), is_chosen & (drawn != input_ids)

@@ -70,8 +70,7 @@ _CHECKED, _CHECKED_OF_ROW = 100_000, 1000  # tokens at each place of a corpus, a
 def long_lines_of(name, long_lines=None):
     """Return how a corpus treats long lines, 'keep' or 'truncate'.
 
-    long_lines: either of them, or None: 'truncate' for a corpus with a name, as in Google's code, 'keep' for a path
-    or a hub id.
+    long_lines: either of them, or None: 'truncate' for the names in HUB_CORPORA, as in Google's code, else 'keep'.
     """
     return long_lines or ("truncate" if without_parts(name) in HUB_CORPORA else "keep")
 
@@ -81,7 +80,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     """Return the examples of a corpus, from the cache if text, vocabulary and arguments are the same.
 
     clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all
-    hub corpora, and leaves other text unchanged; True or False does both or neither.   long_lines: as in
+    HUB_CORPORA, and leaves other text unchanged; True or False does both or neither.   long_lines: as in
     `long_lines_of`.
     num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that
     matter.

@@ -29,7 +29,7 @@ class ELECTRADataProcessor:
 
     hf_dset: datasets.Dataset with the column `text_col`; None if only `processor(documents)` is used. An optional
     boolean column `continues` marks rows that belong to the same document as the previous row.
-    hf_tokenizer: a fast WordPiece tokenizer.   max_length: of an example, in tokens.
+    hf_tokenizer: a fast tokenizer.   max_length: of an example, in tokens.
     lines_delimiter: separates the "sentences" of a document.   apply_cleaning: drop lines under 80 characters,
     as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
     seed: of the random draws.

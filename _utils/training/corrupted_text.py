@@ -13,7 +13,14 @@ from sklearn.metrics import roc_auc_score
 
 from _utils.networks import inputs_of, replaced_logits
 from _utils.text import ELECTRADataProcessor, text_tokenizer
-from _utils.text.corruption import is_long, plain_words, replace_tokens, replace_with_foreign_word, swap_neighbours
+from _utils.text.corruption import (
+    REPLACED,
+    is_long,
+    plain_words,
+    replace_tokens,
+    replace_with_foreign_word,
+    swap_neighbours,
+)
 
 _ROWS = 1000  # examples, or pairs of sentences, evenly spaced: seconds on a CPU
 _BATCH = 64
@@ -36,7 +43,7 @@ def measure(network, hf_tokenizer, documents, max_length=48):
 
 
 def auc_of_replacements(network, hf_tokenizer, documents, max_length):
-    """AUC of a discriminator on examples in which 15% of the tokens are replaced.
+    """AUC of a discriminator on examples in which tokens are replaced.
 
     The replacements are draws from the unigram distribution of the text. The AUC is the probability that a replaced
     token has a higher logit than an original one. Special tokens do not count.
@@ -92,13 +99,13 @@ def logits_of(network, input_ids, hf_tokenizer):
 
 def report(scores):
     """The result of `measure` in two lines."""
-    return (f"AUC on held-out text with 15% random replacements: {scores['auc']:.3f} (random weights: 0.5)\n"
+    return (f"AUC on held-out text with {REPLACED:.0%} random replacements: {scores['auc']:.3f} (random weights: 0.5)\n"
             f"Of two sentences it ranks the one with swapped neighbours lower in {scores['swapped']:.0%}, the one with "
             f"a foreign word in {scores['foreign']:.0%} (chance: 50%)")
 
 
 def sentence_probabilities(network, hf_tokenizer, words, is_corrupted):
-    """Return the tokens of a sentence with their probabilities of "replaced", for `plots.draw_tokens`.
+    """Return the tokens of a sentence with their probabilities of "replaced", for `plots.shades`.
 
     is_corrupted: a bool for each word.
     Returns [(token, probability of "replaced", whether it belongs to a corrupted word)].

@@ -51,7 +51,7 @@ def keep_compiled(folder):
 
 
 def check_compiler():
-    """Raise UserError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
+    """Raise UserError if torch.compile would find no compiler."""
     if not any((os.getenv("CC"), os.getenv("CXX"), *map(shutil.which, ("gcc", "g++", "clang")))):
         raise UserError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not "
                         "set). Install g++, or leave compile out.")

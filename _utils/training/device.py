@@ -84,17 +84,18 @@ def avoid_cudnn_attention():
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
+def micro_batch_size(device, bs, max_length, precision, networks, predicted, n_processes=1):
     """Examples per forward and backward pass, by sizes, number of processes and, on a GPU, its free memory.
 
     Another size changes the random draws, so a resumed run keeps its own (`_utils/runs/checkpoints.py: resume`).
-    networks: generator first, on any device, including meta.   Raises UserError if a GPU cannot hold the networks.
+    networks: generator first, on any device, including meta.   predicted: positions with logits over the vocabulary, as
+    a share of the tokens.   Raises UserError if a GPU cannot hold the networks.
     """
     if device.type == "cpu":
         widest = max(network.config.hidden_size for network in networks)
         tokens = 2 ** 21 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 2 MB
     else:
-        tokens = _tokens_on_gpu(device, precision, networks, mask_prob)
+        tokens = _tokens_on_gpu(device, precision, networks, predicted)
     fitting = max(1, int(tokens / max_length))
     # If possible a divisor of the batch size. Other batch sizes, and numbers of processes that do not divide it, have
     # as few passes as possible, and the last one is smaller.
@@ -112,7 +113,7 @@ def free_memory(device):
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def _tokens_on_gpu(device, precision, networks, mask_prob):
+def _tokens_on_gpu(device, precision, networks, predicted):
     """Tokens whose activations fit into 80% of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
     # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and a
     # micro-batch's gradient.
@@ -123,17 +124,17 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
                         f"need {of_weights / 1e9:.1f} GB. Choose a smaller size or another GPU, or stop other programs "
                         "that use this one.")
     parts = [one for network in networks for one in transformers_in(network)]
-    of_token = activation_bytes_per_token([one.config for one in parts], mask_prob, precision)
+    of_token = activation_bytes_per_token([one.config for one in parts], predicted, precision)
     if not all(one._supports_sdpa for one in parts):
         of_token *= 4  # not fused: at length 512, DeBERTa saves 3.6 times as much, RoFormer 1.8 (on a CPU)
     return min(32_768, .8 * (free - of_weights) / of_token)
 
 
-def activation_bytes_per_token(configs, mask_prob, precision):
+def activation_bytes_per_token(configs, predicted, precision):
     """Bytes saved for the backward pass per token on a GPU.
 
-    configs: transformers configurations of the networks; the first is the generator, whose logits at masked positions
-    are included.
+    configs: transformers configurations of the networks; the first is the generator, whose logits at predicted
+    positions are included.
     Fitted to measurements of what a forward pass saves. Fused attention saves nothing quadratic in the length.
     """
     # bytes per unit of the hidden and of the feed-forward layer
@@ -144,4 +145,4 @@ def activation_bytes_per_token(configs, mask_prob, precision):
         for config in configs
         for width in [config.hidden_size]
     )
-    return layers + 16 * mask_prob * configs[0].vocab_size
+    return layers + 16 * predicted * configs[0].vocab_size

@@ -137,8 +137,8 @@ class MicroBatchLearner(ClippingLearner):
     def micro_batches(self, masked):
         """(1, inputs), (2, inputs) ... of the inputs (B, ...) of a batch, the token ids first.
 
-        On a CPU, the rows are sorted by length, and each micro-batch is cut to its longest row. On a GPU, all
-        micro-batches have the length L.
+        On a CPU, the rows are sorted by length, and each micro-batch is cut to its longest row. On a GPU, in a compiled
+        step, and for a model that reads padding, all micro-batches have the length L.
         """
         if self.pad_token_id is None:
             yield from enumerate(zip(*(tensor.split(self.micro_batch) for tensor in masked)), start=1)

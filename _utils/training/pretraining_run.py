@@ -113,7 +113,7 @@ class PretrainingRun:
         self.networks = objective_of(c).trained(self.c)
 
     def start(self, hf_tokenizer, dls):
-        """Fit trained networks to the vocabulary, and move the data to the device.
+        """Fit trained networks to the vocabulary, and tell the DataLoaders the device.
 
         Returns the configuration, with what it leaves to the text and the hardware.
         """

@@ -223,8 +223,8 @@ PRETRAIN_KEYS = {
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
         "'huggingface': normal distribution with std .02 (quickstart and names that end in tiny: .05), as in "
         "electra_pytorch (D3). 'official': as in Google's code, normal distribution truncated at two standard "
-        "deviations, and Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder with "
-        "generator/ and discriminator/, or the hub id of a discriminator such as "
+        "deviations, and Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder "
+        "with generator/ and discriminator/, or the hub id of a discriminator such as "
         "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, max_length, "
         "masking, electra_mask_style, mask_prob, tying and the objective, and Google's models set masking='official', "
         "unless you set them. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "

@@ -136,7 +136,7 @@ _ALBERT = Network("albert", layers=12, hidden=256, heads=4, intermediate=1024, e
 _BASELINE = dict(
     max_length=128, mask_prob=.15, bs=128, steps=1_500_000, warmup_steps=10_000, lr=5e-4,
     glue_lr=3e-4, layer_decay=.8,
-    electra_mask_style=False, schedule="separate_linear",
+    electra_mask_style=False, optimizer="lamb", schedule="separate_linear",
 )
 _LMTUNERS = dict(
     max_length=128, mask_prob=.15, bs=512, steps=500_000, warmup_steps=40_000, lr=2e-3,

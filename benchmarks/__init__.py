@@ -1,5 +1,5 @@
 """Measurements.
 
-Most modules are a command that prints a table and writes the numbers to benchmarks/results/ as JSON.
+Commands, which benchmarks/README.md lists. Those that measure speed write their numbers to benchmarks/results/ as JSON.
 """
 import _utils  # noqa: F401  before torch, as in the scripts

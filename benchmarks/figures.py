@@ -1,19 +1,14 @@
-"""The figures of README and docs/, from the raw numbers in results/: `python -m benchmarks.figures`."""
+"""Most figures of README and docs/, from the raw numbers in results/: `python -m benchmarks.figures`."""
 from itertools import count
 
 import pandas as pd
-import torch
 from matplotlib import pyplot as plt
-from matplotlib.colors import to_hex
 
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
-from _utils.config import complete
-from _utils.networks import load_pair
-from _utils.plots import BLUE, GREEN, GREY, ORANGE, tokens_in_color
+from _utils.plots import BLUE, GREEN, GREY, ORANGE
 from _utils.recipes import RECIPES
 from _utils.runs import read_metrics
 from _utils.tasks.glue import TASKS
-from _utils.text import load_tokenizer
 from benchmarks.flops import flops_per_token
 from benchmarks.tables import (
     ELECTRA,
@@ -31,16 +26,12 @@ from benchmarks.tables import (
     means,
     million_tokens,
 )
-from pretrain import ELECTRAModel, build_masking
-from pretrain import c as settings
 
 UNTRAINED = "untrained_11081_100.0%"
 TITLES = {ELECTRA: "ELECTRA", MLM: "masked language model", OTHER_RATE: "masked language model, half the learning rate"}
 COLORS = {ELECTRA: BLUE, MLM: ORANGE, OTHER_RATE: "#bb5500"}
 # {metric: (million tokens, value)} of Google's ELECTRA-Small, from the figure in issue 3 of google-research/electra.
 GOOGLE_SMALL = {"gen_loss": [(67, 6.2), (136, 5.6), (203, 4.6)], "disc_auc": [(203, .88)]}
-# A sentence, and a seed of its masks and samples with which the trained model finds the replaced tokens.
-SENTENCE, SEED = "After the war he returned to the city and worked as a doctor.", 35
 
 
 def plot_method():
@@ -65,42 +56,6 @@ def plot_method():
     for start, end, label in arrows:
         axis.annotate("", (end, 2.4), (start, 2.4), arrowprops={"arrowstyle": "->"})
         axis.text((start + end) / 2, 2.7, label, ha="center", size=9)
-    return figure
-
-
-@torch.no_grad()
-def plot_corruption(sentence=SENTENCE, seed=SEED):
-    """A sentence in four lines: its tokens, masks, samples, and probabilities of "replaced"."""
-    model_folder = str(MINI / "model")
-    hf_tokenizer = load_tokenizer(model_folder)
-    model = ELECTRAModel(*load_pair(model_folder, "mini", 64), hf_tokenizer).eval()
-    masking = build_masking(
-        complete(settings.override(["size=mini", f"vocab={model_folder}/discriminator"])), hf_tokenizer
-    )
-    input_ids = hf_tokenizer([sentence], return_tensors="pt")["input_ids"]
-    torch.manual_seed(seed)
-    inputs, _ = masking.mask(input_ids, torch.tensor([input_ids.shape[1]]))
-    prediction = model(*inputs)
-    original, masked, generated = (hf_tokenizer.convert_ids_to_tokens(ids[0, 1:-1].tolist())  # without [CLS] and [SEP]
-                                   for ids in (input_ids, inputs[0], prediction.generated))
-    probabilities = prediction.disc_logits[0, 1:-1].sigmoid().tolist()
-    is_hidden = [token == hf_tokenizer.mask_token for token in masked]
-    widths = [max(4, *map(len, tokens)) for tokens in zip(original, masked, generated)]
-    rows = {"original": [(token, None) for token in original],
-            "masked": [(token, ORANGE + "88" if hidden else None) for token, hidden in zip(masked, is_hidden)],
-            "generated": [(token, ORANGE + "88" if hidden else None) for token, hidden in zip(generated, is_hidden)],
-            "replaced?": [(f"{p:.0%}", to_hex(plt.cm.Reds(.7 * min(1, 2 * p)))) for p in probabilities]}
-    figure = tokens_in_color(
-        [
-            [
-                (name.ljust(9), None, ""),
-                *((token.center(width), color, "") for (token, color), width in zip(row, widths)),
-            ]
-            for name, row in rows.items()
-        ],
-        columns=11 + sum(widths) + len(widths),
-    )
-    figure.set_figheight(.7 * figure.get_figheight())
     return figure
 
 
@@ -185,7 +140,7 @@ def plot_small():
 
 
 def plot_objectives():
-    """Training curves of the quickstart with each objective: losses and AUC, each the mean of ten lines of the log."""
+    """Curves of size=tiny on documentation with each objective: losses and AUC, means of ten lines of the log."""
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
     curves = {name: pd.DataFrame(read_metrics(RESULTS / "objectives" / name / "metrics.jsonl", "train"))
               for name in (*OBJECTIVES, "two_stage_generator")}
@@ -227,5 +182,5 @@ if __name__ == "__main__":
     plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
     plot_tying().savefig(RESULTS / "objectives/tying.png", dpi=100)
     plot_small().savefig(SMALL / "training.png", dpi=100)
-    for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
-        plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)
+    for name, plot in {"transitions": plot_transitions, "runs": plot_runs}.items():
+        plot().savefig(MINI / f"{name}.png", dpi=100)

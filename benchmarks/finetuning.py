@@ -2,13 +2,13 @@
 transformers, if the package accelerate is installed.
 
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small]
-                                    [bs=32] [max_length=128] [device=cpu] [rounds=2] [precisions=fp32,bf16]
+                                    [bs=32] [max_length=128] [device=...] [rounds=2] [precisions=fp32,bf16]
 
 Each variant runs in a process of its own, in turn. A round is one pass of every variant over the first `rows` rows of
-each task (None: all; MRPC: both orders of its pairs). Without a glue_dir the tables are synthetic and their sentences
-short. Prints rows/s, the ratio to the reference of the same round, tokens per row with padding, and the seconds of an
-epoch of the whole tables at this speed; writes them to benchmarks/results/. The encoder has initial weights, because
-their values do not matter here.
+each task (None: all; MRPC and STS-B: both orders of their pairs). Without a glue_dir the tables are synthetic and their
+sentences short. Prints rows/s, the ratio to the reference of the same round, tokens per row with padding, and the
+seconds of an epoch of the whole tables at this speed; writes them to benchmarks/results/. The encoder has initial
+weights, because their values do not matter here.
 """
 import contextlib
 import sys

@@ -97,8 +97,8 @@ def write_text(books, path):
     path.write_text(text[:text.rindex("\n\n") + 1], encoding="utf-8")
 
 
-def configuration(text, vocab, seed, stop_at, objective="electra", **changed):
-    """The complete configuration of a run. changed: other values of its keys."""
+def configuration(text, vocab, seed, stop_at, objective="electra"):
+    """The complete configuration of a run."""
     name, settings = SYSTEMS[objective]
     of_run = {
         "base_run_name": name,
@@ -108,7 +108,7 @@ def configuration(text, vocab, seed, stop_at, objective="electra", **changed):
         "vocab": str(vocab),
         "stop_at": stop_at,
     }
-    return complete(pretrain.c.copy_with({**settings, **of_run, **changed}))
+    return complete(pretrain.c.copy_with({**settings, **of_run}))
 
 
 def google_losses(curve):

@@ -10,10 +10,10 @@ steps compared with eager ones.   steps: speed and memory of pretraining from th
 compiled and captured in CUDA graphs (compile=True); compiled with torch.compile's own CUDA graphs (reduce-overhead).
 
 Each measurement is a new process that is stopped after `limit` seconds, so a failure does not affect the others; what
-it has measured by then is kept. After `minutes` no further one is started. All are collected in <results>/gpu_<name of
-the device>.json, which keeps earlier measurements that are not repeated. The exit status is 1 if a measurement failed,
-was not finished, or is beyond its threshold. Needs no network. Compiled code is kept in datasets/compiled, as by
-pretrain.py. miniature=True: tiny sizes, to test the command itself, also with device=cpu.
+it has measured by then is kept. After `minutes` it is stopped, and no further one is started. All are collected in
+<results>/gpu_<name of the device>.json, which keeps earlier measurements that are not repeated. The exit status is 1 if
+a measurement failed, was not finished, or is beyond its threshold. Needs no network. Compiled code is kept in
+datasets/compiled, as by pretrain.py. miniature=True: tiny sizes, to test the command itself, also with device=cpu.
 """
 import contextlib
 import itertools
@@ -34,6 +34,7 @@ import torch
 import finetune  # noqa: F401  shows what is missing in the environment
 from _utils.keys import Count, Device, Size, Text, list_of
 from _utils.runs.checkpoints import versions
+from _utils.training.cuda_graph import COMPILED
 from _utils.training.device import choose_device
 from benchmarks.gpu_steps import KINDS, changes, replay, steps
 from benchmarks.report import describe_machine, parse, slug
@@ -109,7 +110,7 @@ def measure(section, arguments, limit):
     output.
     """
     started = time.perf_counter()
-    compiled = os.path.abspath("datasets/compiled")  # as pretraining, so that neither compiles what the other has
+    compiled = os.path.abspath(COMPILED)  # as pretraining, so that neither compiles what the other has
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found, printed = Path(folder, "found.json"), Path(folder, "printed")
         command = [sys.executable, "-m", "benchmarks.gpu", "--section", section, json.dumps(arguments), str(found)]

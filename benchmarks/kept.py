@@ -24,9 +24,9 @@ from _utils.errors import UserError, print_user_errors
 from _utils.files import write_atomically
 from _utils.runs.checkpoints import load_checkpoint, pretraining_checkpoint
 from _utils.training.callbacks import ResumeCheckpoint
+from _utils.training.cuda_graph import COMPILED
 
 PIECE = 15_000_000  # bytes
-COMPILED = "datasets/compiled"
 
 
 class Keep(Callback):

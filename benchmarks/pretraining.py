@@ -1,8 +1,10 @@
 """Pretraining steps, compared with a reference that computes as electra_pytorch does.
 
-    python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
+    python -m benchmarks.pretraining [size=small] [bs=...] [max_length=...] [device=...] [rounds=5] [steps=3]
                                       [micro_batch=...] [compile=False] [vocab=30522] [cpu_time=False]
                                       [variants=reference fp32,pretrain.py fp32,...]
+
+bs, max_length: None: the recipe's.   device: None: the first GPU, else the CPU.
 
 Each variant runs in a process of its own, in turn. A variant is a system and a precision: the reference, pretrain.py,
 or pretrain.py with an objective, such as "electric fp32". cpu_time=True: the time of the process, over all threads,
@@ -41,7 +43,7 @@ from _utils.training.learners import DTYPES
 from _utils.training.pretraining_run import fit_to_hardware
 from _utils.training.processes import Processes
 from benchmarks.flops import flops_per_token
-from benchmarks.reference import OneByOneAdam, reference_step
+from benchmarks.reference import OneByOneAdam, PredictsEverywhere, reference_step
 from benchmarks.report import (
     alternate,
     matmul_throughput,
@@ -140,6 +142,7 @@ class ReferenceTraining:
         set_seed(0)
         networks = objective_of(c).fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
         self.model = pretrain.ELECTRAModel(*networks, hf_tokenizer).to(device)
+        self.model.generator = PredictsEverywhere(self.model.generator)
         self.batches, self.device, self.precision = batches, device, precision
         self.optimizer = OneByOneAdam(self.model.named_parameters(), 1e-4)
         self.ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids

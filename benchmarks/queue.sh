@@ -2,7 +2,8 @@
 # The runs of docs/log.md that are left, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
 # DATA: a folder with wikipedia/, glue/ and blimp/.   OUT: where finished metrics and scores are copied.
 # Runs 1 and 2 are finished: benchmarks/google_curve.py and benchmarks/results/mini/run.sh have their commands.
-# Rerun the same command to resume: each run continues from its last checkpoint, and finished ones are skipped.
+# Rerun the same command to resume: pretraining continues from its last checkpoint, an interrupted finetuning
+# run starts again, finished runs are skipped, and minimal pairs are scored again.
 set -euo pipefail
 data=$(realpath "$1")
 out=$(realpath "${2:-benchmarks/results/queue}")
@@ -56,7 +57,7 @@ for seed in 11081 1 2; do
     pretrain electric_150m $seed objective=electric steps=19373 warmup_steps=1000
     finetune electric_150m $seed 3e-4 stsb
     python -m _utils minimal_pairs "electric_150m_${seed}_100.0%.pth" checkpoints/blimp \
-        --csv "$out/minimal_pairs_electric_$seed.csv"
+        --csv "$out/minimal_pairs_electric_$seed.csv" | tee "$out/minimal_pairs_electric_$seed.txt"  # with the time
 done
 
 # 5. Other learning rates

@@ -1,7 +1,7 @@
 """Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch.
 
-The model of Pretrain.ipynb without its drop-in, with vocabulary logits at every position; rows fetched one by one; and
-an optimizer that updates one parameter at a time (D16, facts.md#electra_pytorch). Losses, gradients and updates equal
+The model of Pretrain.ipynb without faster layers, with vocabulary logits at every position (D16); rows fetched one by
+one; and an optimizer that updates one parameter at a time. Losses, gradients and updates equal
 those of pretrain.py and finetune.py.
 """
 import datasets
@@ -30,6 +30,18 @@ class RowByRowLoader:
                 [row["input_ids"].long() for row in rows], batch_first=True, padding_value=self.pad_token_id
             )
             yield ids, torch.stack([row["sentA_length"].long() for row in rows])
+
+
+class PredictsEverywhere(nn.Module):
+    """A generator that computes vocabulary logits at all positions, of which `logits_at` selects some."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.network, self.config = generator, generator.config
+
+    def logits_at(self, inputs, positions):
+        """See faster_layers.logits_at."""
+        return self.network(**inputs).logits.flatten(0, 1)[positions]
 
 
 class OneByOneAdam:

@@ -55,7 +55,6 @@ class CorruptedText(NamedTuple):
     Shapes: N examples, L tokens of the longest one, padded at the end.
     """
     input_ids: torch.Tensor       # (N, L): with samples of the generator at the masked positions
-    original_ids: torch.Tensor    # (N, L): the text
     token_type_ids: torch.Tensor  # (N, L): 1 for segment B
     # (N, L), bool: the attention mask; a sample can be [PAD], so input_ids do not determine it
     is_token: torch.Tensor
@@ -131,7 +130,7 @@ def corrupt(examples, generator, hf_tokenizer, c):
     is_token = original_ids != hf_tokenizer.pad_token_id
     is_in_segment_b = (torch.arange(is_token.shape[1]) >= sentA_lengths[:, None]) & is_token
     is_replaced = input_ids != original_ids
-    return CorruptedText(input_ids, original_ids, is_in_segment_b.long(), is_token, is_masked, is_replaced)
+    return CorruptedText(input_ids, is_in_segment_b.long(), is_token, is_masked, is_replaced)
 
 
 # Scores of discriminators

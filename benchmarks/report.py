@@ -209,11 +209,10 @@ def commit():
 def write_results(name, rows, settings, device=CPU, batch=None):
     """Print a table of {row: {column: number}}, and write it with the settings to a file.
 
-    It is results/<name>[_<size>][_<batch>][_<machine>].json.
-    batch: its shape, such as 32x128, if the results of others are to be kept.   device: None if the numbers do not
-    depend on the machine.
+    It is results/<name>[_<size>][_<batch>]_<machine>.json.
+    batch: its shape, such as 32x128, if the results of others are to be kept.
     """
-    columns, machine = list(next(iter(rows.values()))), describe_machine(device) if device else "any machine"
+    columns, machine = list(next(iter(rows.values()))), describe_machine(device)
     print(machine)
     print("".ljust(24) + "".join(column.rjust(max(12, len(column) + 2)) for column in columns))
     for row, values in rows.items():
@@ -223,7 +222,7 @@ def write_results(name, rows, settings, device=CPU, batch=None):
                "commit": commit(), "machine": machine, "cpu": cpu_name()}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / (
-        "_".join(filter(None, [name, settings.get("size"), batch, device and machine_name(device)])) + ".json"
+        "_".join(filter(None, [name, settings.get("size"), batch, machine_name(device)])) + ".json"
     )
     path.write_text(json.dumps({**made_by, "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
     print(f"Written to {path}")

@@ -4,15 +4,16 @@
 
 stages:
 prepare: build the examples of the texts; run it for each text that arrives, while others are copied.
-pretrain: train until `minutes` after the start of speedrun.sh. When the step is compiled, some steps and a milestone
-are timed, and as many steps are trained as fit into the rest; or `steps`.
+pretrain: train until `minutes` after the start of speedrun.sh. When the step is compiled, some steps, held-out
+batches and a save are timed, and as many steps are trained as fit into the rest; or `steps`.
 finetune: `runs` runs of each task in glue_dir, `at_once` of them at the same time; scores go to
 checkpoints/glue/<group>/scores.txt.
 
 keep: a folder from which a rented machine gives back what it has reached, at most `save_minutes` old
 (benchmarks/kept.py joins its files).
-The other keys are those of pretrain.py, with other defaults: recipe=google, compile=True, warmup_steps=0.05; and some
-of finetune.py. Rerun the same command to resume after an interruption, with the same number of steps.
+The other keys are those of pretrain.py, with other defaults: recipe=google, compile=True, warmup_steps=0.05,
+base_run_name=speedrun, save_minutes=2; and some of finetune.py. Rerun the same command to resume after an
+interruption, with the same number of steps.
 """
 import contextlib
 import gc

@@ -176,7 +176,7 @@ SIZES = {
     "size=alectra_small": "bs=512 lr=2e-3 max_length=128 mask_prob=.15 steps=500_000 warmup_steps=40_000 "
                           "electra_mask_style=always optimizer=lamb schedule=separate_linear",
     "size=bert_small": "bs=128 lr=5e-4 max_length=128 mask_prob=.15 steps=1_500_000 warmup_steps=10_000 "
-                       "electra_mask_style=False optimizer=adam schedule=separate_linear",
+                       "electra_mask_style=False optimizer=lamb schedule=separate_linear",
 }
 DERIVED = {
     "": "size=small datas=openwebtext base_run_name=vanilla quickstart=False schedule=original_linear "

@@ -39,15 +39,18 @@ class CompiledStep(Callback):
             capture_step(self.learn, self.xb, self.with_update and reads_found_inf(self.learn.opt.opt))
 
 
-def keep_compiled(folder):
-    """Let torch.compile keep its results in a folder, unless TORCHINDUCTOR_CACHE_DIR names another one.
+COMPILED = "datasets/compiled"  # what torch.compile keeps
+
+
+def keep_compiled():
+    """Let torch.compile keep its results in COMPILED, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
     Later starts reuse them. PyTorch's default is a temporary folder, which it may have set already. Results serve the
     same code, versions and model of GPU.
     """
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # takes more than a second
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(folder)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(COMPILED)
 
 
 def check_compiler():

@@ -104,7 +104,7 @@ class PretrainingRun:
             self.c = with_commits(c)
         if c.compile:
             check_compiler()
-            keep_compiled("datasets/compiled")
+            keep_compiled()
         processes.share(1, c.bs)  # at least one example for each process
         if self.run_folder.has_milestone(c.initial_weights):
             raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {self.run_folder.name}, "

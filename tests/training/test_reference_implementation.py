@@ -11,7 +11,7 @@ from _utils.config import complete
 from _utils.networks import first_position_only, make_dropout_cheap, slot_capacity
 from _utils.networks.build import build_network
 from _utils.recipes import RECIPES
-from benchmarks.reference import OneByOneAdam
+from benchmarks.reference import OneByOneAdam, PredictsEverywhere
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer
 
 
@@ -63,6 +63,17 @@ def test_loss_gradients_and_update_match_the_reference(models, fixed_slots):
         optimizer.step()
     for (name, a), b in pairs:
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+def test_the_reference_of_the_benchmarks_predicts_all_positions(models):
+    """And has the same loss."""
+    model, reference, x = models
+    rows = []
+    reference.generator = PredictsEverywhere(reference.generator)
+    reference.generator.network.get_output_embeddings().register_forward_hook(
+        lambda layer, inputs, logits: rows.append(logits.numel() // logits.shape[-1]))
+    torch.testing.assert_close(*(ELECTRALoss()(one(*x), x[3]) for one in (model, reference)), atol=1e-5, rtol=1e-5)
+    assert rows == [x[0].numel()]
 
 
 @pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("mini", 1), ("albert_tiny", 20)])

@@ -21,11 +21,12 @@ for seed in $seeds; do
 done
 python pretrain.py size=mini $text base_run_name=untrained steps=1 warmup_steps=1
 
-# finetune CHECKPOINT TASKS RATE [key=value ...]: tasks of GLUE with this learning rate, three epochs
+# finetune CHECKPOINT TASKS RATE [key=value ...]: tasks of GLUE with this learning rate, three epochs; a sample of SST-2
 finetune() {
-    local overrides="" task
+    local overrides="" task rows
     for task in ${2//,/ }; do
-        overrides+="'$task': {'lr': $3, 'epochs': 3}, "
+        [[ $task == sst2 ]] && rows=", 'rows': 10000" || rows=
+        overrides+="'$task': {'lr': $3, 'epochs': 3$rows}, "
     done
     python finetune.py $mini $glue pretrained_checkpoint="$1.pth" tasks="$2" task_overrides="{$overrides}" "${@:4}"
 }

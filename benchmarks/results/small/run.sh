@@ -7,7 +7,8 @@ cd "$(dirname "$0")/../../.."
 run=official_small_11081 untrained=untrained_small_11081
 text="datas=$data/wikipedia long_lines=truncate vocab=$data/vocab.txt masking=official initial_weights=official precision=bf16"
 
-# Pretraining on a GPU; and its beginning on a CPU, in two processes of one thread each
+# Pretraining on a GPU (that run had stop_at=16000 and ended after step 12,400); and its beginning on a CPU, in two
+# processes of one thread each (that run was stopped after step 6,600)
 python pretrain.py size=small $text base_run_name=official_small stop_at=12400 milestones=[.1,.2,.4,.6,.8,1,1.24] compile=True
 OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small $text base_run_name=cpu_small stop_at=6000 \
     milestones=[.1,.2,.4,.6] micro_batch=64 num_workers=0 save_minutes=5

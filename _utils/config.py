@@ -201,7 +201,8 @@ def complete(config):
     if config.recipe:
         config = config.unless_chosen(BY_RECIPE[config.recipe])
     recipe = RECIPES[config.size]
-    config = config.with_defaults({"objective": default_name(recipe, bool(config.discriminator))})
+    usual = ELECTRA if selecting(config) else default_name(recipe, bool(config.discriminator))
+    config = config.with_defaults({"objective": usual})
     objective = KEYS[selected(config)]
     decider, value = objective.selected_by
     for key in conflicting_keys(config):
@@ -313,11 +314,12 @@ def _check_normalization(config):
     """Raise UserError for cased or strip_accents beside a tokenizer that determines both."""
     if not is_pair(config.initial_weights) and (isinstance(config.vocab, int) or is_vocab_file(config.vocab)):
         return
+    tokenizer = config.initial_weights if is_pair(config.initial_weights) else config.vocab
     for key in ("cased", "strip_accents"):
         if config[key] is not None:
             raise UserError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
-                            f"vocab=30522, or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave "
-                            f"out {key}.")
+                            f"vocab=30522, or a vocab.txt. It is part of the tokenizer of {tokenizer!r}. Leave out "
+                            f"{key}.")
 
 
 def _check_pair(config, objective):

@@ -65,19 +65,24 @@ def _message(error):
     if isinstance(error, UserError):
         return f"{error.prefix}{error}"
     if isinstance(error, KeyboardInterrupt):
-        return "Stopped. Rerun the same command to continue with what is finished."
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "Stopped. Rerun the same command, without resume=False, to continue with what is finished."
+    if is_of_full_disk(error):
         return (f"error: No space left on device ({one_line(error)}). Free some space and rerun the same command; "
                 "saved files are intact.")
     if _is_of_dead_worker(error):
         return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers "
-                "and rerun the same command, which continues with what was saved.")
+                "and rerun the same command, which without resume=False continues with what was saved.")
     if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
         return (f"error: Out of GPU memory ({one_line(error)}). Lower micro_batch (pretraining) or the bs of a task "
                 "(finetuning).")
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return f"error: compile=True failed ({one_line(error)}). Leave compile out."
     return None
+
+
+def is_of_full_disk(error):
+    """Whether a file could not be written because there is no room for it."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _is_of_dead_worker(error):

@@ -75,13 +75,13 @@ def check_writable(*folders, files=()):
             if not existing.exists():
                 reason = f"is a link to {os.readlink(existing)!r}, which does not exist"
             raise UserError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} {reason}. Correct "
-                            "that, or start in another folder.")
+                            "that, or choose another folder, in which scripts are started.")
     for file in filter(Path.exists, files):
         if not os.access(file, os.W_OK):
             raise UserError(f"Cannot write to {str(file)!r}: permission is denied. {_OF_ANOTHER_USER}")
 
 
-_OF_ANOTHER_USER = "It belongs to another user, who can allow it with chmod a+w; or start in another folder."
+_OF_ANOTHER_USER = "Its owner can allow it with chmod a+w; or start in another folder."
 
 
 def acquired(path, when_busy):

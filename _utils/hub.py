@@ -7,7 +7,7 @@ import pyarrow
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-from _utils.errors import UserError, one_line
+from _utils.errors import UserError, is_of_full_disk, one_line
 
 
 def open_builder(path, config, revision=None):
@@ -47,6 +47,8 @@ def hub_errors(source, path, advice):
     except UserError:
         raise
     except Exception as error:
+        if is_of_full_disk(error):  # which `errors.explain` knows
+            raise
         raise UserError(_problem(error, source, path, advice)) from error
 
 
@@ -84,5 +86,6 @@ def _problem(error, source, path, advice):
                 "hf auth login.")
     if "scripts are no longer supported" in str(error):
         return (f"{source}: the hub dataset {path} can only be loaded by code in its repository, which is never run. "
-                f"The hub may have converted it: try revisions={{'{path}': 'refs/convert/parquet'}}.")
+                "The hub may have converted it in its branch refs/convert/parquet. In pretraining, set "
+                f"revisions={{'{path}': 'refs/convert/parquet'}}; for a task, download the files of that branch.")
     return f"{source}: the hub dataset {path} could not be loaded ({one_line(error)}). {advice}"

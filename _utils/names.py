@@ -130,7 +130,7 @@ def find_checkpoint(name, folder=PRETRAIN_FOLDER):
         return path
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
-    if Path(PRETRAIN_FOLDER, name).is_file():
+    if folder != PRETRAIN_FOLDER and checkpoint_at(name):
         raise UserError(f"{name!r} is a pretrained checkpoint. Finetune it first: python finetune.py "
                         f"pretrained_checkpoint={name}.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]

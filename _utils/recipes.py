@@ -9,6 +9,8 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from _utils.names import is_hub_id
+
 HEAD_SIZE = 64  # of attention heads in all models of Google
 
 
@@ -31,8 +33,8 @@ FRESH_WEIGHTS = ("huggingface", "official")  # values of the key `initial_weight
 
 def is_pair(initial_weights):
     """Whether these are a trained generator and discriminator (.pth checkpoint, folder, hub id), not fresh weights."""
-    names_a_pair = initial_weights.endswith(".pth") or "discriminator" in initial_weights
-    return initial_weights not in FRESH_WEIGHTS and (names_a_pair or os.path.isdir(initial_weights))
+    is_named = initial_weights.endswith(".pth") or "discriminator" in initial_weights or is_hub_id(initial_weights)
+    return initial_weights not in FRESH_WEIGHTS and (is_named or os.path.isdir(initial_weights))
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ def minimal_pairs(checkpoints, path, *, part, untrained, seed, device, csv):
     sides = ["sentence"] if is_text else ["good", "bad"]
     sentences, scores = [*texts[sides].stack()], {}
     for name, model in models.items():
+        check_lengths(name, model, sentences)
+    for name, model in models.items():
         start = time.process_time()
         scores[name] = score(model, sentences, device, name)
         seconds = 1000 * (time.process_time() - start) / len(texts)
@@ -78,8 +80,10 @@ def read_pairs(path):
     Columns: good, bad, field, phenomenon, paradigm.
     Raises UserError with file and line for a pair that cannot be read, and for a path without pairs.
     """
+    if not path.exists():
+        raise UserError(f"File or folder not found: {str(path)!r}.")
     pairs = []
-    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
+    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
         for place, given in read_json_lines(file, EXPECTED):
             pair = dict.fromkeys(OPTIONAL, file.stem) | given
             for key in COLUMNS:
@@ -109,6 +113,14 @@ def load_models(names, part=None, untrained_seed=None):
     return models
 
 
+def check_lengths(name, model, sentences):
+    """Raise UserError for a sentence with more tokens than a PretrainedNetwork reads. name: of its checkpoint."""
+    lengths = map(len, text_tokenizer(model.hf_tokenizer).encode_batch(sentences))
+    n, sentence = max(zip(lengths, sentences))
+    if n > model.length:
+        raise UserError(f"{sentence!r:.80} has {n} tokens, but {name!r} reads at most {model.length}. Shorten it.")
+
+
 def log_of_original(logits):
     """log(1 - P(replaced)) of tokens, from the logits of a discriminator."""
     return F.logsigmoid(-logits)
@@ -120,14 +132,10 @@ def score(model, sentences, device, name):
     The score of a token is log(1 - P(replaced)) of a discriminator, minus the logit of Electric's, and of a masked
     language model, which masks one token at a time, log P(token | all other tokens). Special tokens do not count.
     Sentences with the same token ids are computed once and have the same score.
-    name: of the checkpoint, for the progress bar and the UserError about a sentence with more tokens than
-    the network was trained with.
+    name: of the checkpoint, for the progress bar.
     """
     encoded = text_tokenizer(model.hf_tokenizer).encode_batch(sentences)
     rows = [(tuple(one.ids), tuple(one.special_tokens_mask)) for one in encoded]
-    longest, limit = max(len(ids) for ids, _ in rows), model.length
-    if longest > limit:
-        raise UserError(f"A sentence has {longest} tokens, but {name!r} was trained with at most {limit}. Shorten it.")
     of_logits = torch.neg if objective_of(model.run).token_score else log_of_original
     scores = token_scores(model, rows, device, name, of_logits)
     return {sentence: sum(scores[row]) for sentence, row in zip(sentences, rows)}

@@ -95,9 +95,10 @@ def examples_of(c, held_out, rows):
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
-        raise UserError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
-                        "20, none are held out. Change --rows, add text, or pass --all if no discriminator was "
-                        "trained on it.")
+        part = "The held-out part of the text (none of fewer than 20 examples)" if held_out else "The text"
+        or_all = ", or pass --all if no discriminator was trained on it" if held_out else ""
+        raise UserError(f"{part} has {len(examples):,} examples, of which --rows {rows} cannot be taken. Change "
+                        f"--rows, add text{or_all}.")
     return examples.select(np.arange(rows) * len(examples) // rows)  # evenly spaced
 
 

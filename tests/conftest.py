@@ -56,12 +56,6 @@ def repo():
 
 
 @pytest.fixture(scope="session")
-def golden(repo):
-    """Folder with values recorded from Google's code and electra_pytorch."""
-    return repo / "tests/golden"
-
-
-@pytest.fixture(scope="session")
 def shared(repo):
     """Folder with texts, tables and recorded values that are too large for the repository."""
     folder = repo.parent / "shared"
@@ -175,4 +169,4 @@ def machine(served, tmp_path):
     hub.clear()
     shutil.rmtree(cache, ignore_errors=True)
     (tmp_path / "work").mkdir()
-    return Machine(hub, scripts, tmp_path / "work", cache)
+    return Machine(hub, scripts, tmp_path / "work")

@@ -2,7 +2,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +15,7 @@ from _utils.config import MyConfig, complete, from_command_line
 from _utils.custom.definition import KEYS_OF_KINDS
 from _utils.custom.task_kinds import KINDS
 from _utils.errors import UserError
-from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
+from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.plan import for_checkpoint, seeds_of
 from _utils.keys import accepted
 from _utils.networks.pretrained import Pretrained
@@ -24,7 +23,6 @@ from _utils.objectives.objective_keys import KEYS
 from _utils.objectives.registry import OBJECTIVES
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
-from _utils.tasks.settings import Settings
 from _utils.tasks.task_names import GLUE_TEST_FILES
 from pretrain import c
 
@@ -402,12 +400,6 @@ def test_continued_pretraining_keeps_the_objective_or_names_it(small_tokenizer, 
         else:
             assert_raises([keys, "objective=electra"], completed, f"initial_weights={checkpoint}")
         assert completed(f"initial_weights={checkpoint}", "objective=electra").objective == "electra"
-
-
-def test_a_key_of_finetuning_is_part_of_the_settings_of_a_run_unless_it_changes_no_result():
-    others = {"quickstart", "pretrained_checkpoint", "tasks", "glue_dir", "start", "end", "seeds", "group_name",
-              "do_finetune", "th_run", "majority_for_missing", "task_overrides", "device", "num_workers", "logger"}
-    assert FINETUNE_KEYS.keys() - {field.name for field in fields(Settings)} == others
 
 
 def test_what_the_keys_select_exists():

@@ -55,7 +55,7 @@ def test_characters_that_the_output_lacks_are_printed_as_escapes(monkeypatch):
     assert output.buffer.getvalue().decode("latin-1") == "né \\u6b63\\u9762\n"
 
 
-def test_a_lock_is_for_all_users_and_says_what_it_waits_for(tmp_path):
+def test_a_lock_is_for_all_users_and_announces_that_it_waits(tmp_path):
     path, events = tmp_path / ".lock", []
 
     def wait():

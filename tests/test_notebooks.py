@@ -107,7 +107,7 @@ def test_exploring_cells_are_in_the_section_that_they_name(repo, notebook):
 
 @pytest.mark.parametrize("notebook", SCRIPTS)
 def test_notebook_is_committed_with_outputs(repo, notebook):
-    """Without errors, widgets, and what progress bars leave behind."""
+    """Without errors, widgets, and bars that were overwritten."""
     content = nbformat.read(repo / notebook, as_version=4)
     assert "widgets" not in content.metadata
     with_outputs = [cell for cell in content.cells if cell.cell_type == "code" and cell.outputs]

@@ -61,14 +61,11 @@ def test_modules_and_their_data_are_found(installed):
 
 
 @pytest.mark.slow
-def test_runs_write_to_the_current_folder(installed):
+def test_pretraining_writes_to_the_current_folder(installed):
     settings = "num_workers=0 device=cpu logger=None".split()
     pretrain = "size=tiny datas=prose vocab=prose steps=1 warmup_steps=0 bs=8 base_run_name=run".split()
     done = installed("electra-replication", "pretrain", *settings, *pretrain)
     assert done.returncode == 0, done.stderr
-    finetune = "pretrained_checkpoint=run_11081_100.0%.pth tasks=rte end=1 max_length=32".split()
-    done = installed("electra-replication", "finetune", *settings, *finetune)
-    assert "error: " in done.stderr  # there is no hub
     assert (installed.folder / "checkpoints/pretrain/run_11081_100.0%.pth").is_file()
     done = installed("python", "-c", "from finetune import SentencePredictor; from pretrain import ELECTRAModel")
     assert done.returncode == 0, done.stderr

@@ -52,11 +52,11 @@ def convert_tf(ckpt_prefix, out_dir, *, part, hparams=None, vocab=None):
     print(f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, "
           f"for texts of {length} tokens, {'with' if moments else 'without'} Adam's moments")
     if given is None:
-        print(f"The attention heads have size {HEAD_SIZE}. If those of the checkpoint have another size, pass "
-              "--hparams.")
+        print(f"The attention heads have size {HEAD_SIZE}. If those of the checkpoint have another size, delete "
+              f"{out_dir} and convert again with --hparams.")
     if vocab is None:
-        print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. Pass --vocab to add "
-              "one.")
+        print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. To add one, delete "
+              f"{out_dir} and convert again with --vocab.")
 
 
 def trained_positions(moments, hparams, config):

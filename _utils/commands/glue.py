@@ -40,6 +40,8 @@ def glue_results(groups=()):
 
 def glue_submission(zip_or_folder, glue_dir=None):
     """Check a submission for the GLUE server, and zip a folder of one. Arguments as in `_utils/__main__.py`."""
+    if glue_dir and not Path(glue_dir).is_dir():
+        raise UserError(f"{glue_dir!r} is not a folder of tables. Leave it out for the official numbers of rows.")
     path, rows = Path(zip_or_folder), rows_of(glue_dir) if glue_dir else OFFICIAL_ROWS
     if path.is_dir():
         path = make_zip(path.resolve(), rows)  # "." has no name for the zip

@@ -20,9 +20,11 @@ def predict(checkpoint, file):
     is_blank = table.rows[columns].map(lambda cell: may_be_blank and not str(cell).strip()).all(axis=1)
     if bad := [place for place in table.problems if not is_blank[place]]:
         wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else f"{content.accepted}, without tabs"
-        raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). For "
-                        f"{task.title}, each line needs {wanted}; in a CSV file, quote cells that contain the "
-                        "delimiter.")
+        advice = f"For {task.title}, each line needs {wanted}."
+        if is_table(file):
+            advice = "Each row needs as many cells as the header; quote cells of a CSV file that contain its delimiter."
+        raise UserError(f"{table.source}, {bad[0]}: {table.problems[bad[0]]} ({malformed(bad, len(is_blank))}). "
+                        f"{advice}")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     header, lines = task.prediction_files.lines(texts, predictions)

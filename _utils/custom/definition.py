@@ -164,7 +164,7 @@ def complete_custom_task(definition):
                         "task of that name. Set 'name' to another one.")
     if task.groups is not None and isinstance(task.dev, str):
         raise UserError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
-                        f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
+                        f"training rows, but 'dev' is {task.dev!r}. Leave one of them out.")
     for key in ("dev", "test") if not on_hub else ():
         if isinstance(task[key], str) and _SPLIT.fullmatch(task[key]):
             raise UserError(f"Invalid value for {key!r} of the task {task.name!r}: {task[key]!r} is a split, but "

@@ -110,7 +110,8 @@ def check_evaluated(splits, options, definition):
         answers = splits[split]["label"][:] if split in splits else []
         if 0 < answers.count([]) < len(answers) and not options.has_unanswerable:
             warnings.append(f"warning: {answers.count([]):,} of {len(answers):,} questions in {definition[key]} have "
-                            "no answer and count as wrong, because no training question is unanswerable")
+                            "no answer and count as wrong, because has_unanswerable is False (by default, if no "
+                            "training question is unanswerable)")
     return warnings
 
 

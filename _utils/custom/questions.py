@@ -93,7 +93,7 @@ class QuestionMetrics(Metrics):
         baseline = score_answers([Answers({"": 1.}, np.inf)] * len(labels), labels, options)
         if options.has_unanswerable and scores["best_f1"] - scores["f1"] > 1e-6:
             threshold, f1 = scores["best_f1_threshold"], 100 * scores["best_f1"]
-            text = f"with na_threshold={threshold:.4g}, F1 on this set would be {f1:.2f}"
+            text = f"with na_threshold={threshold:.4g} (in another group_name), F1 on this set would be {f1:.2f}"
         return {"scores": {metric: scores[metric] for metric in metrics},
                 "baselines": {metric: baseline[metric] for metric in metrics}, "notices": text}
 

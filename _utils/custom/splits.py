@@ -34,7 +34,8 @@ def _split_groups(classes, groups, share):
     divisions = GroupShuffleSplit(100, test_size=share, random_state=0).split(classes, groups=groups)
     wanted = share * classes.value_counts()
     with as_user_error(f"Cannot take a dev set of {share} of the rows from {len(set(groups)):,} 'groups' (of "
-                       "questions: texts). Use more groups, or set 'dev' to a file or another share.", ValueError):
+                       "questions: texts). Use more groups or a smaller share, or leave 'groups' out and set 'dev' to "
+                       "a file.", ValueError):
         _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
     return classes.index.isin(dev)
 

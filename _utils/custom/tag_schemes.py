@@ -52,7 +52,6 @@ def check_scheme(source, tags, definition):
     source: of their Table.
     """
     names = tags.explode().dropna().unique()  # missing in a sentence without words
-    if not all(map(BIO.fullmatch, names)):
+    if others := [name for name in names if not BIO.fullmatch(name)]:
         raise UserError(f"{source}: scheme={definition['scheme']!r} of the task {definition['name']!r} needs tags such "
-                        f"as B-NP, I-NP and O, but the labels are {shortened(list(names))}. Leave it out, or correct "
-                        "them.")
+                        f"as B-NP, I-NP and O, but there are {shortened(others)}. Leave it out, or correct them.")

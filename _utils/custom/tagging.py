@@ -45,9 +45,10 @@ class TagInputs(ListInputs):
             _warn_of_single_words(table, self.task)
         cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
         last = pd.Series([words[-1] for words in cells.map(str).str.split() if words], dtype=object)
-        if last.isin(self.task.written_labels).mean() > .9:
-            raise UserError(f"{table.source}: the lines end with tags, such as {last.iloc[0]!r}. If they are columns "
-                            "of words and tags, rename the file to .conll; otherwise pass sentences without tags.")
+        tags = [tag for tag in self.task.written_labels if any(map(str.isalnum, tag))]  # not "." of a full stop
+        if last.isin(tags).mean() > .9:
+            raise UserError(f"{table.source}: the lines end with tags, such as {last.iloc[0]!r}. Pass sentences "
+                            "without tags. A model that was trained on CoNLL columns also reads them, as .conll.")
         return table
 
     def texts_in(self, rows):

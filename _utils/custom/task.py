@@ -178,9 +178,10 @@ def class_task(kind, definition, tables, labels, **fields):
     if positive not in (None, *names):
         raise UserError(f"positive={positive!r} of the task {definition['name']!r} is not one of its labels "
                         f"{shortened(names)}.")
-    if positive and "f1" not in (definition["metrics"] or ()):
+    applicable = kind.metrics_class.applicable(names)
+    if positive and "f1" in applicable and "f1" not in (definition["metrics"] or ()):
         tables.messages.append("no effect without f1 in 'metrics': positive")
-    common = common_fields(kind, definition, names, kind.metrics_class.applicable(names))
+    common = common_fields(kind, definition, names, applicable)
     return kind(**common, **tables.fields, **fields, labels=tuple(names), positive=positive)
 
 

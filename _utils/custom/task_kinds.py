@@ -64,7 +64,8 @@ def kind_of(table, definition):
     ask(labels.map(lambda cell: isinstance(cell, list)), "labels are lists",
         "Set 'kind' to 'tagging' if they are the tags of the words of a text, or to 'multilabel'.")
     ask(has_comma & ((has_comma | numbers.notna()).mean() > .9), "labels are numbers with a comma",
-        "Write them as 1234.5, or set 'kind' to 'classification'.")
+        "Write them as 1234.5; if they are several labels of a text, set 'kind' to 'multilabel' and 'separator' to "
+        "','; else set 'kind' to 'classification'.")
     ask(_are_as_long(table.rows.loc[labels.index, texts[0]], strings), "labels have as many words as their texts",
         "Set 'kind' to 'tagging' if they are tags, or to 'classification'.")
     has_fraction = (numbers.notna().mean() > .9) & (numbers % 1 > 0)

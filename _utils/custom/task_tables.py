@@ -53,9 +53,9 @@ def choose_columns(tables, definition):
     of_all = [*texts, *choices]
     required = {"train": [*labels, *of_all, *groups], "validation": [*labels, *of_all], "test": of_all}
     for split, table in tables.items():
-        check_columns(table, required[split], f"Set 'text' and 'label' of the task {name!r} to columns of its "
-                      "files, of which .csv and .tsv begin with a header and .conll has a word and its tag per "
-                      "line. Questions in the format of SQuAD or MRQA need 'kind': 'questions'.")
+        check_columns(table, required[split], f"Set 'text', 'label', 'groups' and 'choices' of the task {name!r} to "
+                      "columns of its files, of which .csv and .tsv begin with a header and .conll has a word and its "
+                      "tag per line. Questions in the format of SQuAD or MRQA need 'kind': 'questions'.")
     if definition["text"] is None and len(texts) != 1:
         raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task "
                         f"{name!r} to the column of the text, or to a list of two.")
@@ -123,9 +123,12 @@ def common_fields(kind, definition, labels=(), applicable=None):
     name, wanted = definition["name"], definition["metrics"] or []
     applicable = applicable or [*kind.metrics_class.functions]
     if unknown := sorted({*wanted} - {*applicable}):
-        raise UserError(f"metrics={unknown[0]!r} of the task {name!r} does not apply to {kind.kind} (labels: "
-                        f"{shortened(labels)}). Choose from {', '.join(applicable)}, or set 'kind'. f1 needs two "
-                        "labels, entity_f1 tags such as B-NP, I-NP and O.")
+        by_labels = ""
+        if unknown[0] in kind.metrics_class.functions:
+            by_labels = (f" with the labels {shortened(labels)} (f1 needs two labels, entity_f1 tags such as B-NP, "
+                         "I-NP and O)")
+        raise UserError(f"metrics={unknown[0]!r} of the task {name!r} does not apply to {kind.kind}{by_labels}. Choose "
+                        f"from {', '.join(applicable)}, or set 'kind'.")
     if {*wanted[:1]} & kind.metrics_class.errors:
         raise UserError(f"metrics of the task {name!r} begins with {wanted[0]!r}, but the best run is the one with the "
                         "highest value of the first metric. Choose another first metric.")

@@ -226,7 +226,7 @@ def _check(config):
         named = config[key] if isinstance(config[key], dict) else ()
         if unknown := [name for name in named if name not in known]:
             raise UserError(f"Invalid value for {key}: there is no task {unknown[0]!r:.60}. Choose from "
-                            f"{', '.join(known)}.")
+                            f"{', '.join(dict.fromkeys(known))}.")
     if config.freeze and config.wsc_trick:
         raise UserError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     if config.end <= config.start:

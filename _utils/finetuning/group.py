@@ -19,7 +19,16 @@ from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
 from _utils.finetuning.plan import CONFIGURED_SETTINGS, chosen_runs, for_checkpoint, load_tables, plan_runs, seeds_of
 from _utils.finetuning.results import line_about, print_tables, report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, SCORES, FinishedRun, Runs, add_run, run_path, with_baseline
+from _utils.finetuning.runs import (
+    GLUE_FOLDER,
+    SCORES,
+    FinishedRun,
+    Runs,
+    add_run,
+    check_same_task,
+    run_path,
+    with_baseline,
+)
 from _utils.networks import load_pretrained
 from _utils.objectives.objective_keys import selected
 from _utils.runs import RunLog, locked
@@ -88,6 +97,8 @@ class Group:
             self.tables = load_tables(self.c)
         if c.do_finetune:
             self.settings = plan_runs(self.c, self.tables, self.pretrained, hyperparameters)
+        else:
+            self.check_predicting_runs()
         print_tables(self.tables, self.settings, are_official=not uses_synthetic_glue(c))
 
     def load_checkpoint(self):
@@ -101,6 +112,12 @@ class Group:
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
               f"(size={self.c.size})", *self.pretrained.length_warnings(self.c.max_length),
               *case_warnings(self.pretrained.hf_tokenizer, self.pretrained.name), sep="\n")
+
+    def check_predicting_runs(self):
+        """UserError for a run that cannot predict the test sets of its task, before anything is written."""
+        for name, runs in chosen_runs(self.c, Runs()).items():
+            for record in runs:
+                check_same_task(record, self.tables[name].task.of_runs(runs))
 
     def report_other_code(self):
         """Print a notice if finished runs were trained with other definitions, also where the rest is a log."""
@@ -209,8 +226,8 @@ def advice_about_length(settings, longest, keys):
 
     settings: of a run.   longest: tokens that the model allows.   keys: settings of the head.
     """
-    limit = f" (at most {longest})" if longest < 1 << 30 else ""  # some networks have no limit
-    ways = [f"max_length{limit}"] if settings.max_length < longest else []
+    longest = min(longest, 512)  # the key accepts no more
+    ways = [f"max_length (at most {longest})"] if settings.max_length < longest else []
     ways += ["window_stride"] if "window_stride" in keys else []
     return f"Set {' or '.join(ways)}, or shorten the texts." if ways else "Shorten the texts."
 
@@ -264,7 +281,8 @@ def write_test_files(c, tables, load, predict_test):
         dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):
             if not models or split in data.missing:
-                skipped.append(f"{file} ({data.missing.get(split, f'{task.title} has no finished run')})")
+                why = data.missing.get(split, f"{task.title} has no finished run with a checkpoint")
+                skipped.append(f"{file} ({why})")
                 continue
             predictions = predict_test(task, models, dl_idx, data=data)
             task.prediction_files.write(folder / file, data.splits[split], predictions)

@@ -13,7 +13,7 @@ from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import UserError, as_user_error
 from _utils.files import content_key
-from _utils.finetuning.runs import GLUE_FOLDER, finished_run, score_of, task_of
+from _utils.finetuning.runs import GLUE_FOLDER, check_same_task, finished_run, score_of, task_of
 from _utils.names import find_checkpoint
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.networks.pretrained import with_prefix
@@ -133,8 +133,9 @@ def predict_logits(model, dl, precision, name):
         [output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches]
     )
     if not outputs.isfinite().all():
-        raise UserError(f"{name}: the outputs of the model are not finite numbers. Set precision=fp32, correct texts "
-                        "without tokens, or train with a lower learning rate (task_overrides).")
+        raise UserError(f"{name}: the outputs of the model are not finite numbers. Correct texts "
+                        "without tokens, or finetune in another group_name with precision=fp32 or a lower learning "
+                        "rate (task_overrides).")
     in_rows = torch.empty_like(outputs)
     in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
     return in_rows
@@ -201,13 +202,8 @@ class FinetunedModel:
         return self.task.head.outputs(encoded, logits)
 
     def check_task(self, task):
-        """UserError if the model was trained for another task than a Task."""
-        if self.task.name != task.name:
-            raise UserError(f"{self.path!r} was trained for the task {self.task.name!r}, not for {task.name!r}.")
-        if self.settings.own_task != task.as_data():
-            raise UserError(f"{self.path!r} was trained for another task than {task.name!r} is now: its files have "
-                            "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
-                            "group_name.")
+        """As `check_same_task`."""
+        check_same_task(self.run, task)
 
 
 def _table_of(texts, task):

@@ -39,7 +39,7 @@ def quickstart(c, run):
     processes = RunProcesses(c.device)
     tasks, random_weights = processes.broadcast(lambda: (write_tables(), write_random_weights(pretrained)))
     networks = {"random weights": random_weights, "quickstart": pretrained.name, "mini": str(SHIPPED)}
-    print("The quickstart takes about three minutes on two idle CPU cores.")
+    print("The quickstart takes about three minutes per run on two idle CPU cores.")
     table = {}
     for number, (name, checkpoint) in enumerate(networks.items(), 1):
         group = f"{c.group_name}_{name.replace(' ', '_')}"
@@ -84,7 +84,7 @@ def check_glue(c, run):
     overrides = {name: SYNTHETIC for name in c.tasks if isinstance(name, str)} | c.task_overrides
     results = finetune_quietly(c.copy_with({"task_overrides": overrides, "end": c.start + 1}), run)
     print(f"Check of GLUE's files, on {SYNTHETIC['rows']} synthetic rows per task (scores mean nothing): "
-          f"{results.submission}")
+          f"{results.submission or 'no zip, see the log'}")
     return results
 
 

@@ -191,9 +191,9 @@ class Runs(list):
                 if run.settings.pretrained_weights == pretrained.digest and not run.settings.freeze]
         if best := Runs(same).best():
             return best
-        raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights "
-                        "and without freeze=True, and none was found. Add mnli to tasks, or set start_from_mnli to "
-                        "another group or False.")
+        raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} with a checkpoint, from the same "
+                        "pretrained weights and without freeze=True, and none was found. Finetune MNLI in that group "
+                        "(tasks=mnli; finished runs are not repeated), or set start_from_mnli to another one or False.")
 
 
 def read_records(path):
@@ -250,9 +250,22 @@ def run_path(group, task, run):
 
 def _differences(run, group, seed, settings):
     """[text about each value that differs] between a FinishedRun and a wanted run of its task and number."""
-    stored, wanted = _values(run.group, run.seed, run.settings), _values(group, seed, settings)
+    return _differing(_values(run.group, run.seed, run.settings), _values(group, seed, settings))
+
+
+def _differing(stored, wanted):
+    """[text about each key whose values differ] between two dictionaries."""
     return [f"{key}={stored.get(key)!r:.200}, not {wanted.get(key)!r:.200}"
             for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
+
+
+def check_same_task(run, task):
+    """UserError if a FinishedRun was trained for another task than a Task."""
+    if run.task != task.name:
+        raise UserError(f"{str(run.path)!r} was trained for the task {run.task!r}, not for {task.name!r}.")
+    if differences := _differing(run.settings.own_task or {}, task.as_data() or {}):
+        raise UserError(f"{str(run.path)!r} was trained for another task than {task.name!r} is now: with "
+                        f"{', '.join(differences)}. Restore that, or finetune with another group_name.")
 
 
 def setting_differences(runs):

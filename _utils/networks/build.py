@@ -96,9 +96,11 @@ def read_config(source, vocab_size, pad_token_id):
 
 def _check_keys(source):
     """Raise UserError for a key that the family does not have, or that follows from the vocabulary of the data."""
-    default = AutoConfig.for_model(source["model_type"])
-    known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
+    default, of_vocabulary = AutoConfig.for_model(source["model_type"]), {"vocab_size", "pad_token_id"}
+    known = {*default.to_dict(), *default.attribute_map} - of_vocabulary
     for key in set(source) - known:
+        if key in of_vocabulary:
+            raise UserError(f"{key!r} of a network follows from the vocabulary of the text. Leave it out.")
         similar = ", ".join(get_close_matches(key, known)) or "none"
         raise UserError(f"Unknown key in a {source['model_type']} configuration: {key!r}. Similar keys: {similar}.")
 

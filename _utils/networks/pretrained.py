@@ -112,8 +112,8 @@ class Pretrained(NamedTuple):
     def discriminator(self):
         """A copy of ELECTRA's discriminator; UserError for other models, also for discriminators of other families."""
         if not isinstance(self.model, ElectraForPreTraining):
-            raise UserError(f"wsc_trick=True requires a discriminator of the family ELECTRA, but {self.name!r} is a "
-                            f"{self.model.config.model_type} model. Leave wsc_trick out, or choose another "
+            raise UserError(f"wsc_trick=True requires a discriminator of the family ELECTRA, which {self.name!r} "
+                            f"({self.model.config.model_type}) is not. Leave wsc_trick out, or choose another "
                             f"pretrained_checkpoint.")
         return copy.deepcopy(self.model)
 
@@ -205,8 +205,7 @@ def _encoder_from_transformers(name):
 def _encoder_config(name):
     """The configuration of a folder or a hub id; UserError if it is missing, not an encoder, or has no tokenizer."""
     with as_user_error(f"Cannot load the model {name!r} from a folder or the hub ({{error}}). Pass a transformers "
-                       "folder, a hub id such as google/electra-small-discriminator, or a checkpoint of pretrain.py; "
-                       "or try python finetune.py quickstart=True."):
+                       "folder, a hub id such as google/electra-small-discriminator, or a checkpoint of pretrain.py."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     is_causal = getattr(config, "is_decoder", False)  # [CLS] would see no other token
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder or is_causal:
@@ -265,7 +264,7 @@ def load_with_head(name, part=None):
     if untrained:
         raise UserError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
                         "folder from export_hf or convert_tf, or a hub id such as "
-                        f"google/electra-small-discriminator.{_ADVICE[part]}")
+                        f"google/electra-small-{part}.{_ADVICE[part]}")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise UserError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
                         "model in its folder.")
@@ -300,7 +299,10 @@ def load_pair(name, size, max_length, tying="embeddings"):
     """
     discriminator = load_discriminator(name, size, max_length).network
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
-    generator = load_with_head(of_generator, "generator").network
+    try:
+        generator = load_with_head(of_generator, "generator").network
+    except UserError as error:
+        raise UserError(f"{name!r} has no generator to continue (new_generator=True trains one): {error}") from None
     check_tied_output(generator, name)
     check_trained_together(generator, discriminator, tying, name)
     return generator, discriminator
@@ -312,8 +314,8 @@ def check_trained_together(generator, discriminator, tying, name):
         for key, value in target.state_dict().items():
             # one may have been stored in half precision
             if not torch.allclose(value, source.state_dict()[key], rtol=.01, atol=1e-4):
-                raise UserError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
-                                f"generator and a discriminator of one run with tying={tying!r}.")
+                raise UserError(f"The networks of {name!r} were not trained with tying={tying!r}: their {key} differ. "
+                                "Set tying as in their training, or pass a generator and a discriminator of one run.")
 
 
 def check_tied_output(network, name):

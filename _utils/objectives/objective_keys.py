@@ -44,6 +44,10 @@ def keeps_towers(c):
     if "encoder" in TYINGS[c.tying]:
         raise UserError(f"tying={c.tying!r} shares an encoder, but each of the two towers reads in one direction "
                         "only. Set tying to embeddings, tokens or none.")
+    if is_pair(c.initial_weights) and not c.initial_weights.endswith(".pth"):
+        raise UserError(f"initial_weights={c.initial_weights!r} has no generator with two towers, which only "
+                        "checkpoints (.pth) of pretrain.py contain. Set it to one that was trained with "
+                        "objective=electric or two_tower_generator=True.")
     if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
         raise UserError(f"Two towers keep the vocabulary of initial_weights={c.initial_weights!r}, which "
                         f"vocab={c.vocab!r} contradicts. Remove vocab.")

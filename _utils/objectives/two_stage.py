@@ -23,6 +23,8 @@ class TwoStage(Objective):
         """The first stage is a separate run, <base_run_name>_generator, which can be resumed too."""
         warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
         name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
+        if processes.is_main and not c.resume:
+            RunFolder(c.base_run_name, c.seed).archive()  # else it would continue if the first stage is interrupted
         first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),
                              "stop_at": None})
         if not is_finished(first, RunFolder(name, c.seed)):

@@ -170,8 +170,8 @@ def find_resume_checkpoint(folder):
         return checkpoint
     if paths:
         raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to "
-                                "start the run from scratch; its files are then moved to aside/, and initial_weights "
-                                "can start from one of its milestones.")
+                                "start the run from scratch (its files are then moved to aside/), or continue from one "
+                                "of its milestones with initial_weights, under another base_run_name.")
 
 
 def resume(config, run, contents_of):
@@ -225,8 +225,11 @@ def _with_choices_of(checkpoint, config, run, contents_of=lambda *_: {}):
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
     differ = [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]
-    contents = contents_of(config, differ)
-    if differ := [key for key in differ if key not in contents or contents[key] != checkpoint["contents"].get(key)]:
+    contents, before = contents_of(config, {*differ, "datas"}), checkpoint.get("contents", {})
+    if "datas" not in differ and contents.get("datas") != before.get("datas"):
+        raise UserError(f"The text changed since the run in {str(run.folder)!r} was started. Restore what was there, "
+                        f"{OTHERWISE}")
+    if differ := [key for key in differ if key not in contents or contents[key] != before.get(key)]:
         was, now = (", ".join(f"{key}={values[key]!r}" for key in differ) for values in (original, now))
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
                         f"resume it, {OTHERWISE}")

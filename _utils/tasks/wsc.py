@@ -121,7 +121,7 @@ def load_wsc(split, wsc_dir=None):
     """
     if wsc_dir is None:
         with as_user_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection "
-                           "and rerun, or put train.jsonl and val.jsonl into WSC/ of glue_dir or datasets/."):
+                           "and rerun, or put train.jsonl and val.jsonl into WSC/ of glue_dir, or of datasets/."):
             on_hub = load_split(*HUB_WSC, split)
         rows = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)]
         source = ", ".join((*HUB_WSC, split))

@@ -147,7 +147,7 @@ def check_sample(name, processor, hf_tokenizer, warn_of_marks=False):
     if unknown > MANY_UNKNOWN:
         words = unknown_words(hf_tokenizer, texts)
         _warn(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary, such as {words}. Choose a vocabulary "
-              "for its language, or train one with vocab=30522.", is_fatal=unknown > .3)
+              "(or initial_weights) for its language, or train one with vocab=30522.", is_fatal=unknown > .3)
     if warn_of_marks:
         warn_of_losses(name, hf_tokenizer.backend_tokenizer.normalizer, texts)
     examples = processor.build(lines, random.Random(0))

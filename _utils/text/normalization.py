@@ -12,9 +12,9 @@ _EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
 def warn_of_losses(name, normalizer, texts):
     """Print a warning if a normalizer destroys words of the texts of a corpus. name: of the corpus."""
     if losses := warning_of_losses(normalizer, texts):
-        print(f"Warning: {name}: {losses}. If this destroys words: choose a vocabulary for this text, or set "
-              "cased=True, which keeps case and accents, or strip_accents=False, which keeps accents, with a vocab.txt "
-              "or vocab=30522.")
+        print(f"Warning: {name}: {losses}. If this destroys words: choose a vocabulary for this text, or, with "
+              "fresh weights and a vocab.txt or vocab=30522, set cased=True, which keeps case and accents, or "
+              "strip_accents=False, which keeps accents.")
 
 
 def warning_of_losses(normalizer, texts):

@@ -260,8 +260,8 @@ def pretrained_tokenizer(name, advice):
     with as_user_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
-        raise UserError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
-                        "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
+        raise UserError(f"{name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
+                        "folder, delete it and convert again with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
         raise UserError(f"The tokenizer {name!r} has no fast version. {advice}")
     if _completed(tokenizer).pad_token is None:

@@ -190,10 +190,13 @@ class TrainingLog(Callback):
                 {"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path
             )
             saved = f" The batch is saved in {path}."
+        self.raise_non_finite(f"at step {step:,}.{saved}")
+
+    def raise_non_finite(self, where):
+        """Raise UserError for numbers that are not finite. where: the end of its first sentence."""
         or_fp32 = "" if self.learn.precision == "fp32" else ", set precision=fp32"
-        raise UserError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} "
-                        f"Lower lr{or_fp32} or use a longer warmup, under another base_run_name. "
-                        "Milestones saved before that step are intact.")
+        raise UserError(f"The loss or its gradients are not finite (nan or inf) {where} Lower lr{or_fp32} or use a "
+                        "longer warmup, under another base_run_name. Milestones saved before are intact.")
 
     # The steps since the last row, in the checkpoint to resume from
 
@@ -265,7 +268,7 @@ class Milestones(Callback):
         steps = self.training_log.steps
         metrics = evaluate(self.learn, loader, max_batches=max(4, steps // 20))
         if not math.isfinite(metrics["loss"] or 0.):  # None without masked tokens
-            self.training_log.stop_at_non_finite(step)
+            self.training_log.raise_non_finite(f"on held-out text at step {step:,}.")
         # before the resume checkpoint is saved, because later rows are dropped when it is loaded
         self.log.log("held_out", step, metrics)
         first, others = described(metrics)[:2], described(metrics)[2:]
@@ -382,8 +385,9 @@ class LossProgress(Callback):
         if step % self.every == 0 and step + self.every <= self.steps or step == self.steps:
             loss = float(torch.stack(self.losses).mean())
             if not math.isfinite(loss):
+                or_fp32 = "" if self.learn.precision == "fp32" else " or set precision=fp32"
                 raise UserError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
-                                "task with task_overrides, or set precision=fp32.")
+                                f"task with task_overrides{or_fp32}, under another group_name.")
             if self.log:
                 self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
             self.bar.set_postfix_str(f"{getattr(self.learn.loss_func, 'name', 'loss')} {loss:.3f}", refresh=False)

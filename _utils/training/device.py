@@ -20,7 +20,7 @@ def choose_device(device):
     Raises UserError if the device does not exist, or if PyTorch was built without kernels for this GPU.
     """
     with as_user_error(f"Cannot use the device {device!r} ({{error}}). {torch.cuda.device_count()} GPUs are "
-                       "available. Choose another one, install a build of PyTorch for this GPU, or set device=cpu."):
+                       "available. Choose another one or the CPU (cpu), or install a build of PyTorch for this GPU."):
         return torch.ones(1, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
 
 
@@ -51,7 +51,7 @@ def faster_setting(c, model):
         is_captured = c.precision == "bf16" and c.steps >= 2_000  # after a minute or two of compilation
         return "compile=True, about 5 times as fast on an H200" if is_captured and not c.compile else None
     gains = c.precision == "fp32" and width >= 256 and has_on_cpu("bf16")
-    return "precision=bf16, about 1.7 times as fast on an AMD EPYC with bf16" if gains else None
+    return "precision=bf16 (with resume=False), about 1.7 times as fast on an AMD EPYC with bf16" if gains else None
 
 
 @cache

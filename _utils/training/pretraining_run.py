@@ -108,7 +108,7 @@ class PretrainingRun:
         processes.share(1, c.bs)  # at least one example for each process
         if self.run_folder.has_milestone(c.initial_weights):
             raise UserError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {self.run_folder.name}, "
-                            "which would be replaced by the new one. Set another base_run_name.")
+                            "which would be moved aside by the new one. Set another base_run_name.")
         set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
         self.networks = objective_of(c).trained(self.c)
 
@@ -251,7 +251,7 @@ def fit_to_hardware(c, networks, hf_tokenizer, processes):
     if size is None:
         objective = objective_of(c)
         with torch.device("meta"):
-            networks = networks or objective.fresh(c, len(hf_tokenizer))
+            networks = networks or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
         predicted = objective.predicted(c.mask_prob)
         size = micro_batch_size(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
     return c.copy_with({"micro_batch": processes.share(min(processes.gather(size)), c.bs)})

@@ -96,8 +96,7 @@ def test_truncated_documents_raise():
         load_data("datas=text.txt", "bs=4")
 
 
-def test_pickles_and_remote_code_are_never_executed(repo):
-    """Every torch.load sets weights_only=True, and nothing sets trust_remote_code=True."""
+def test_every_torch_load_sets_weights_only_and_nothing_trusts_remote_code(repo):
     for path in [*repo.glob("*.py"), *repo.glob("_utils/**/*.py"), *repo.glob("benchmarks/**/*.py")]:
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             text = ast.unparse(call)

@@ -93,17 +93,17 @@ def test_the_best_epoch_is_chosen_from_the_same_training(start):
 
 
 def test_a_run_of_another_version_is_refused(again, tmp_path):
-    """In one sentence, wherever one of its files is read."""
-    path, refused = run_path("g", "rte", 0), partial(pytest.raises, UserError, match="g_rte_0.pth|scores.jsonl")
+    """Wherever one of its files is read."""
+    path, refused = run_path("g", "rte", 0), partial(pytest.raises, UserError)
     checkpoint = load_checkpoint(path)
     del checkpoint["run"]["format"], checkpoint["run"]["objective"]
     save_checkpoint(checkpoint, path)
     for read in (finetune.load, lambda name: export_hf(name, "exported"), lambda name: predict(name, "x.txt")):
-        with refused():
+        with refused(match="g_rte_0.pth"):
             read(str(path))
     rows = read_json_lines(SCORES, "")
     SCORES.write_text("".join(json.dumps({**row, "format": 0}) + "\n" for _, row in rows))
-    with refused():
+    with refused(match="scores.jsonl"):
         again("tasks=rte")
 
 

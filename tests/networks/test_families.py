@@ -61,7 +61,6 @@ def test_every_recipe_trains_on_real_text(workplace, shallow, name):
     rows = metrics()
     assert len(rows) == steps and (steps == 2 or rows[-1]["gen_loss"] < rows[0]["gen_loss"])
     assert ("disc_loss" in rows[0]) == (recipe.discriminator is not None)
-    assert metrics("held_out")[-1]["gen_perplexity"] > 1
     assert isinstance(learn.opt.opt, Lamb) == (recipe.optimizer == "lamb")
     if name in ("alectra_small", "electra_small_lmtuners", "bert_small", "albert_small"):
         assert_exported_and_loaded(name, learn.model)
@@ -114,7 +113,7 @@ def test_the_trained_length_of_deberta_is_that_of_its_distances():
 
 
 @pytest.mark.parametrize("shape, scale, decay", [((3,), 1, 0.), ((200, 64), 1, .01), ((2, 2), 0, .01)])
-def test_lamb_matches_pytorch_lamb(shape, scale, decay):
+def test_lamb_matches_its_formula(shape, scale, decay):
     """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside it
     (facts.md#lmtuners).
     """

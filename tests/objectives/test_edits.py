@@ -150,7 +150,7 @@ def test_an_edit_is_trained_with_every_objective_that_it_concerns(monkeypatch, s
     monkeypatch.setattr(pretrain, name, replacement)
     for objective, weights in before.items():
         after = trained(objective, small_tokenizer, fixed_slots)
-        assert any(not value.equal(weights.get(key, torch.ones(()))) for key, value in after.items()), objective
+        assert any(not value.equal(weights.get(key, torch.ones_like(value))) for key, value in after.items()), objective
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -9,11 +9,10 @@ from script_server import Scripts
 
 
 class Machine(NamedTuple):
-    """A folder on a machine that reaches the hub without a token.   cache: folder of the libraries."""
+    """A folder on a machine that reaches the hub without a token."""
     hub: HubServer
     scripts: Scripts
     folder: Path
-    cache: Path
 
     def run(self, command, *arguments):
         """Run a script of the project and return a Done."""

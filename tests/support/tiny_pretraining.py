@@ -57,9 +57,9 @@ def rows(name="mini_5", folder=FOLDER):
     return [{key: value for key, value in json.loads(line).items() if key not in times} for line in text.splitlines()]
 
 
-def weights(name="mini_5", percent="100.0", folder=FOLDER):
-    """The state_dict of the model in the checkpoint of a milestone."""
-    return load_checkpoint(folder / f"{name}_{percent}%.pth")["model"]
+def weights(name="mini_5", folder=FOLDER):
+    """The state_dict of the model in the last milestone."""
+    return load_checkpoint(folder / f"{name}_100.0%.pth")["model"]
 
 
 def equal_weights(a, b):
@@ -67,8 +67,8 @@ def equal_weights(a, b):
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
 
-def flip_bit(path, share=.5):
-    """Flip one bit of a file, at this share of its length."""
+def flip_bit(path):
+    """Flip one bit in the middle of a file."""
     content = bytearray(path.read_bytes())
-    content[int(len(content) * share)] ^= 4
+    content[len(content) // 2] ^= 4
     path.write_bytes(content)

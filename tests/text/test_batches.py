@@ -1,8 +1,4 @@
-"""Batches: their shape, the order of the training examples, the held-out part, and worker processes, however they
-are
-started.
-
-"""
+"""Batches: their shape, the order of the training examples, the held-out part, and worker processes."""
 import multiprocessing
 import random
 

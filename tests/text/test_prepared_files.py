@@ -13,17 +13,14 @@ from _utils.text import processors
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 
-pytestmark = pytest.mark.skipif(
-    multiprocessing.get_start_method() != "fork", reason="monkeypatching reaches only forked processes"
-)
-
-
 N_FILES = 12
 
 
 @pytest.fixture
 def prepare(tmp_path, small_tokenizer, monkeypatch):
     """Return a function that prepares the examples of a small corpus of N_FILES blocks in a subfolder of tmp_path."""
+    if multiprocessing.get_start_method() != "fork":
+        pytest.skip("monkeypatching reaches only forked processes")
     monkeypatch.setattr(processors, "ROWS_PER_BLOCK", 10)
     corpus = make_corpus(n_documents=10 * N_FILES)
     return lambda folder, n: prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=n)

@@ -73,7 +73,7 @@ def assert_equal_checkpoints():
                                      ("steps=12", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, options):
     whole = run("base_run_name=whole", *options)
-    for step in (2, 5, 8):  # of 12 steps, number 6 is a milestone
+    for step in (2, 5, 8):
         stop_after(step)
         with pytest.raises(Stopped, match=f"step {step + 1} "):
             run(*options)
@@ -230,7 +230,7 @@ def test_a_run_with_other_files_is_rejected_before_they_are_prepared(workplace, 
 
 
 def test_a_run_of_another_version_is_refused(workplace):
-    """In one sentence, wherever one of its checkpoints is read."""
+    """Wherever one of its checkpoints is read."""
     run("steps=4", "stop_at=2")
     milestone, refused = FOLDER / "mini_5_50.0%.pth", partial(pytest.raises, UserError)
     for path, changed in ((FOLDER / "mini_5/resume.pth", {"cased": False}), (milestone, {})):

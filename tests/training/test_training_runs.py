@@ -63,8 +63,7 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 17))
 
 
-def test_the_speed_of_a_row_counts_all_steps_since_the_row_before(workplace):
-    """It is at least that of the whole run, with its preparation."""
+def test_the_speed_of_a_row_is_at_least_that_of_the_whole_run_with_its_preparation(workplace):
     started = time.perf_counter()
     run("steps=4000", "stop_at=20", "warmup_steps=1")
     [row] = metrics()

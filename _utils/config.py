@@ -337,7 +337,7 @@ def _check_pair(config, objective):
                         f"initial_weights={config.initial_weights!r}. Leave out initial_weights, or set "
                         f"objective={ELECTRA} to continue a generator and a discriminator with ELECTRA's.")
     for key in conflicting:
-        raise UserError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
+        raise UserError(f"initial_weights={config.initial_weights!r} contains trained networks and their "
                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
     if isinstance(config.vocab, int):
         raise UserError(f"vocab={config.vocab} trains a vocabulary, but initial_weights={config.initial_weights!r} has "

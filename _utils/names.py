@@ -1,5 +1,6 @@
 """What names in a configuration and in commands stand for: checkpoints, vocabularies, corpora of the hub."""
 import glob
+import itertools
 import os
 import re
 from pathlib import Path
@@ -124,17 +125,20 @@ def checkpoint_at(name, folders=(PRETRAIN_FOLDER,)):
     return next(filter(Path.is_file, (*in_folders, Path(name))), None)
 
 
-def find_checkpoint(name, folder=PRETRAIN_FOLDER):
-    """As `checkpoint_at`, but raises UserError if it does not exist."""
-    if path := checkpoint_at(name, [folder]):
+def find_checkpoint(name, *folders):
+    """As `checkpoint_at`, in checkpoints/pretrain or in other folders, but raises UserError if it does not exist."""
+    folders = folders or (PRETRAIN_FOLDER,)
+    if path := checkpoint_at(name, folders):
         return path
     if Path(name).is_dir():
         raise UserError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
-    if folder != PRETRAIN_FOLDER and checkpoint_at(name):
+    is_of_pretraining = PRETRAIN_FOLDER in folders
+    if not is_of_pretraining and checkpoint_at(name):
         raise UserError(f"{name!r} is a pretrained checkpoint. Finetune it first: python finetune.py "
                         f"pretrained_checkpoint={name}.")
-    newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
-    script = "pretrain.py" if folder == PRETRAIN_FOLDER else "finetune.py"
-    raise UserError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
-                    f"{', '.join(newest) or 'none'}). Choose another, or create it with python {script} "
-                    "(quickstart=True for those of the quickstart).")
+    found = itertools.chain.from_iterable(Path(folder).glob("*.pth") for folder in folders)
+    newest = [path.name for path in sorted(found, key=os.path.getmtime, reverse=True)[:8]]
+    raise UserError(f"Checkpoint not found: {str(name)!r} in {' or '.join(map(str, folders))} (newest there: "
+                    f"{', '.join(newest) or 'none'}). Choose another, or create it with python "
+                    f"{'pretrain.py' if is_of_pretraining else 'finetune.py'} (quickstart=True for those of the "
+                    "quickstart).")

@@ -23,7 +23,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, task_of
-from _utils.names import PRETRAIN_FOLDER, checkpoint_at, find_checkpoint
+from _utils.names import PRETRAIN_FOLDER, find_checkpoint
 from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
 from _utils.networks.pretrained import (
     SELECTED_BY,
@@ -45,7 +45,7 @@ _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or 
 
 def export_hf(ckpt, out_dir, *, vocab=None, half=False, license=None, language=None):
     """Export a checkpoint to folders for transformers. Arguments as in `_utils/__main__.py`."""
-    path = checkpoint_at(ckpt, [GLUE_FOLDER, PRETRAIN_FOLDER]) or find_checkpoint(ckpt)
+    path = find_checkpoint(ckpt, GLUE_FOLDER, PRETRAIN_FOLDER)
     checkpoint = load_checkpoint(path)
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path, half)]

@@ -11,8 +11,8 @@ from _utils.recipes import RECIPES, TYINGS, is_pair
 def has_discriminator(c):
     """Check that there is a second network to train."""
     if not (c.discriminator or RECIPES[c.size].discriminator):
-        raise UserError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set "
-                        "discriminator or choose another size.")
+        raise UserError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. "
+                        "Choose another size or, for fresh weights, set discriminator.")
 
 
 def has_second_stage(c):

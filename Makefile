@@ -1,4 +1,5 @@
-# Shortcuts; README.md and docs/development.md have most steps as plain commands. Another interpreter: make PYTHON=python3.12 ...
+# Shortcuts; README.md and docs/development.md have most steps as plain commands.
+# Another interpreter: make PYTHON=python3.12 ...
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python

@@ -40,7 +40,7 @@ c = MyConfig({
     "masking": "bernoulli",  # each token independently (D1); 'official': a fixed number of positions (F7-F12)
     "electra_mask_style": None,  # True: 85% [MASK], 15% unchanged; False: BERT's; None: the recipe's, True
     "sampling": "fp32_gumbel",  # as in Google's code; 'fp16_gumbel', 'multinomial'
-    "gen_smooth_label": False,  # label smoothing of the generator's loss: a number, or True for .1
+    "gen_smooth_label": False,  # label smoothing of the generator's loss: a number, or True for 0.1
     "disc_smooth_label": False,  # the same of the discriminator's loss (D17)
     "initial_weights": "huggingface",  # 'official': Google's (F30); or trained networks to continue from
     "adam_bias_correction": False,  # False: Adam as in Google's code

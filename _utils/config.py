@@ -314,12 +314,12 @@ def _check_normalization(config):
     """Raise UserError for cased or strip_accents beside a tokenizer that determines both."""
     if not is_pair(config.initial_weights) and (isinstance(config.vocab, int) or is_vocab_file(config.vocab)):
         return
-    tokenizer = config.initial_weights if is_pair(config.initial_weights) else config.vocab
+    key_of_tokenizer = "initial_weights" if is_pair(config.initial_weights) else "vocab"
     for key in ("cased", "strip_accents"):
         if config[key] is not None:
             raise UserError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
-                            f"vocab=30522, or a vocab.txt. It is part of the tokenizer of {tokenizer!r}. Leave out "
-                            f"{key}.")
+                            f"vocab=30522, or a vocab.txt. It is part of the tokenizer of "
+                            f"{key_of_tokenizer}={config[key_of_tokenizer]!r}. Leave out {key}.")
 
 
 def _check_pair(config, objective):

@@ -198,7 +198,7 @@ PRETRAIN_KEYS = {
         "Replacement of the chosen tokens. True: 85% [MASK], 15% unchanged. False: BERT's 80% [MASK], 10% random, "
         "10% unchanged. 'always': 100% [MASK] (lmtuners). None: the recipe's; for ELECTRA True.")),
     "sampling": Key(Literal["fp32_gumbel", "fp16_gumbel", "multinomial"], "fp32_gumbel", (
-        "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (an option of electra_pytorch; "
+        "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (noise in half precision, which "
         "draws rare tokens too seldom and, of equally probable ones, low ids too often), or 'multinomial'.")),
     "temperature": Key(Positive, 1., "Sampling temperature: the generator's logits are divided by it."),
     "disallow_correct": Key(bool, False, "True: the generator never samples the original token (F15)."),
@@ -221,7 +221,7 @@ PRETRAIN_KEYS = {
         "'disentangled' (DeBERTaV3's, not part of ELECTRA). None: the recipe's, which is 'embeddings' but for the "
         "quickstart ('all'), or the objective's.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
-        "'huggingface': normal distribution with std .02 (quickstart and names that end in tiny: .05), as in "
+        "'huggingface': normal distribution with std 0.02 (quickstart and names that end in tiny: 0.05), as in "
         "electra_pytorch (D3). 'official': as in Google's code, normal distribution truncated at two standard "
         "deviations, and Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder "
         "with generator/ and discriminator/, or the hub id of a discriminator such as "
@@ -237,7 +237,7 @@ PRETRAIN_KEYS = {
     "disc_weight": Key(NonNegative | None, None, (
         "Weight of the discriminator's loss. None: the recipe's, or 1 where the second network predicts tokens too.")),
     "gen_smooth_label": Key(_Smoothing, False, (
-        "Label smoothing of the generator's loss: a number in [0, 1), or True for .1. The logged gen_loss and "
+        "Label smoothing of the generator's loss: a number in [0, 1), or True for 0.1. The logged gen_loss and "
         "gen_perplexity include it, gen_loss_hidden does not.")),
     "disc_smooth_label": Key(_Smoothing, False, (
         "Label smoothing of the discriminator's loss, only of the labels of original tokens, from 0 (D17).")),
@@ -257,7 +257,7 @@ PRETRAIN_KEYS = {
     "lr_decay_power": Key(NonNegative, 1., "Power of the linear schedules' decay (F31)."),
     "steps": Key(Count | None, None, "Number of training steps. None: the recipe's."),
     "warmup_steps": Key(_Warmup | None, None, (
-        "Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.")),
+        "Number of warmup steps, or a share of the steps below 1, such as 0.05. None: the recipe's share.")),
     "two_stage_steps": Key(Count | None, None, (
         "Steps of the first of two stages, in which the generator is trained alone. None: half of the steps.")),
     "milestones": Key(_Milestones, [6.25, 12.5, 25., 50., 100.], (
@@ -286,7 +286,7 @@ PRETRAIN_KEYS = {
         "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),
     "micro_batch": Key(Count | None, None, (
         "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the "
-        "sizes, the device and, on a GPU, its free memory.")),
+        "sizes, the device and, on a GPU, its memory.")),
     "compile": Key(bool, False, (
         "True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with "
         "fp16). ELECTRA-Small is then 5 times as fast on an H200. The first compilation takes minutes; "

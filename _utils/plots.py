@@ -14,6 +14,7 @@ from matplotlib.font_manager import FontProperties, fontManager, get_font
 from scipy.special import entr
 from sklearn.metrics import ConfusionMatrixDisplay
 
+from _utils.files import write_atomically
 from _utils.runs.checkpoints import saved_networks
 from _utils.runs.log import read_metrics
 from _utils.seeds import fork_rng
@@ -393,8 +394,7 @@ def save_pretraining_plots(learn, hf_tokenizer, folder, steps):
 
 def save_plot(figure, path):
     """Save a figure to a file, whose folder may be new, and close it."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        figure.savefig(path, dpi=100)
+        write_atomically(path, lambda file: figure.savefig(file, dpi=100, format=Path(path).suffix[1:]))
     plt.close(figure)

@@ -9,8 +9,9 @@ MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(pat
            for path in sorted(ROOT.glob("_utils/**/*.py"))}
 # Modules and packages of _utils, lowest first. Each line may import from the lines above it, also inside functions.
 FLOORS = [line.split() for line in """
-    errors loggers progress recipes schedules seeds
+    errors loggers progress schedules seeds
     files hub names optim
+    recipes
     runs
     text plots
     networks

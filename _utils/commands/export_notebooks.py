@@ -32,12 +32,14 @@ def is_shown(output):
 
 
 def run(notebook_path):
-    """Run a notebook and save its outputs, without times and with the last state of progress bars only."""
+    """Run a notebook and save its outputs, without times and counts, and with the last state of progress bars only."""
     notebook = nbformat.read(notebook_path, as_version=4)
     NotebookClient(notebook, coalesce_streams=True, record_timing=False, store_widget_state=False).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = list(filter(is_shown, cell.outputs))
+            for counted in (cell, *(output for output in cell.outputs if "execution_count" in output)):
+                counted.execution_count = None
     nbformat.write(notebook, notebook_path)
 
 

@@ -127,7 +127,7 @@ FINETUNE_KEYS = {
         "'google': the training step of Google's code: the loss is summed over the batch, scores of STS-B are divided "
         "by 5, gradients are clipped by the norm of the looked-up rows, warmup is not rounded, and pairs are swapped "
         "before truncation (D9, F35, D11, D12). Hyperparameters stay as they are. None: as in electra_pytorch.")),
-    "weight_decay": Key(_Decay, 0., "Weight decay, 0 as in the paper; Google's code uses .01 (D10)."),
+    "weight_decay": Key(_Decay, 0., "Weight decay, 0 as in the paper; Google's code uses 0.01 (D10)."),
     "adam_bias_correction": Key(bool, False, (
         "False: Adam without bias correction, as in Google's code. True: with bias correction.")),
     "schedule": Key(Schedule, "original_linear", (

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from _utils.errors import UserError
+from _utils.files import write_text_atomically
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, setting_differences, task_of
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.progress import counted
@@ -18,7 +19,7 @@ COMPARISON = GLUE_FOLDER / "comparison.png"
 
 def headline_scores(record, kind="scores"):
     """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's, which
-    electra_pytorch reports.
+    lmtuners reports.
 
     kind: of numbers, "scores", "baselines" or "words" (the latter of tasks with classes of texts only).
     """
@@ -278,4 +279,4 @@ def save_result_plots(runs):
     for record in best_runs(runs):
         if matrix := record.confusion.get("validation"):
             save_plot(plot_confusion(matrix, task_of(record).labels), folder / f"confusion_{record.task}.png")
-    table_of_runs(runs).to_csv(folder / "runs.csv", index=False)
+    write_text_atomically(folder / "runs.csv", table_of_runs(runs).to_csv(index=False))

@@ -40,7 +40,7 @@ def sample_multinomial(logits):
 
 
 def sample_fp16_gumbel(logits):
-    """Samples of logits (M, V), an option of electra_pytorch. The noise is at most 7.6 and has few distinct values."""
+    """Samples of logits (M, V) with noise in half precision, which is at most 7.6 and has few distinct values."""
     smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
     uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
     return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)

@@ -30,7 +30,7 @@ class TwoStage(Objective):
         if not is_finished(first, RunFolder(name, c.seed)):
             pretrain(first, processes)
         gc.collect()  # the learner is part of a reference cycle
-        torch.cuda.empty_cache()  # the second stage measures the free memory
+        torch.cuda.empty_cache()
         rest, generator = c.steps - steps, str(RunFolder(name, c.seed).milestone(100.))
         return c.copy_with({"initial_weights": generator, "vocab": generator, "steps": rest,
                             "warmup_steps": warmup(rest)})

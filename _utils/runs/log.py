@@ -11,7 +11,7 @@ from pathlib import Path
 import fsspec
 
 from _utils.errors import UserError, one_line
-from _utils.files import acquired, read_json_lines
+from _utils.files import acquired, read_json_lines, write_text_atomically
 from _utils.loggers import LOGGERS
 from _utils.names import PRETRAIN_FOLDER, checkpoint_at
 from _utils.progress import Progress
@@ -32,7 +32,7 @@ class RunLog:
         if checkpoint is None:
             folder.mkdir(parents=True)
             made_by = {"config": config, "facts": dict(facts), "versions": versions()}
-            (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
+            write_text_atomically(folder / "config.json", json.dumps(made_by, indent=1) + "\n")
         else:
             with open(self.path, "ab") as file:
                 file.truncate(min(checkpoint["log_position"], file.tell()))

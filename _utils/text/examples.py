@@ -96,7 +96,8 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         "long_lines": long_lines_of(name, long_lines),
         "seed": seed,
     }
-    key = content_key((_BUILDING_VERSION, corpus.key, content_of(text_tokenizer(hf_tokenizer)), options))
+    version = _BUILDING_VERSION + options["apply_cleaning"]  # which measured lines otherwise in version 1
+    key = content_key((version, corpus.key, content_of(text_tokenizer(hf_tokenizer)), options))
     path = Path(cache_dir) / f"examples_{key}.arrow"
     path_of = lambda number: path.with_stem(f"{path.stem}_{number:05}") if corpus.is_streamed else path
     examples = []  # of each part

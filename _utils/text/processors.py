@@ -107,10 +107,12 @@ class ELECTRADataProcessor:
 
     def _lines(self, text):
         """Return the cleaned lines of a text, cut to LONG characters, or with 'keep' into pieces of as many."""
+        lines = text.split(self.lines_delimiter)
+        if self.apply_cleaning:
+            lines = [line for line in lines if len(line) >= SHORT]
         if self.drop_parentheses:
-            text = text.replace("()", "")
-        lines = (line.strip() for line in text.split(self.lines_delimiter))
-        lines = [line for line in lines if line and not (self.apply_cleaning and len(line) < SHORT)]
+            lines = [line.replace("()", "") for line in lines]
+        lines = [*filter(None, map(str.strip, lines))]
         if self.long_lines == "truncate":
             return [line[:LONG] for line in lines]
         return [line[i:i + LONG] for line in lines for i in range(0, len(line), LONG)]
@@ -119,7 +121,7 @@ class ELECTRADataProcessor:
         """Share of the characters of some texts that cleaning drops with lines under SHORT; 0 without cleaning."""
         if not self.apply_cleaning:
             return 0
-        lengths = [len(line.strip()) for text in texts for line in text.split(self.lines_delimiter)]
+        lengths = [len(line) for text in texts for line in text.split(self.lines_delimiter)]
         return sum(length for length in lengths if length < SHORT) / max(1, sum(lengths))
 
     def build(self, lines, rng):

@@ -20,7 +20,8 @@ def choose_device(device):
     Raises UserError if the device does not exist, or if PyTorch was built without kernels for this GPU.
     """
     with as_user_error(f"Cannot use the device {device!r} ({{error}}). {torch.cuda.device_count()} GPUs are "
-                       "available. Choose another one or the CPU (cpu), or install a build of PyTorch for this GPU."):
+                       "available. Choose another one, install a build of PyTorch for this GPU, or set device=cpu "
+                       "(commands: --device cpu)."):
         return torch.ones(1, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device
 
 
@@ -85,7 +86,7 @@ def avoid_cudnn_attention():
 
 
 def micro_batch_size(device, bs, max_length, precision, networks, predicted, n_processes=1):
-    """Examples per forward and backward pass, by sizes, number of processes and, on a GPU, its free memory.
+    """Examples per forward and backward pass, by sizes, number of processes and, on a GPU, its memory.
 
     Another size changes the random draws, so a resumed run keeps its own (`_utils/runs/checkpoints.py: resume`).
     networks: generator first, on any device, including meta.   predicted: positions with logits over the vocabulary, as
@@ -107,18 +108,16 @@ def micro_batch_size(device, bs, max_length, precision, networks, predicted, n_p
     return max(divisors, default=largest)
 
 
-def free_memory(device):
-    """Bytes of a GPU that no process has taken, and those that PyTorch keeps for the next tensors of this one."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-
-
 def _tokens_on_gpu(device, precision, networks, predicted):
-    """Tokens whose activations fit into 80% of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
+    """Tokens whose activations fit into 80% of a GPU's memory, at most 32,768, beyond which it gets no faster.
+
+    What other programs use does not change it, because the same command has to draw the same random numbers.
+    """
     # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and a
     # micro-batch's gradient.
     of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
-    free = free_memory(device)
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # PyTorch's, for its next tensors
     if free < of_weights:
         raise UserError(f"{device} has {free / 1e9:.1f} GB of free memory, but weights, gradients and optimizer state "
                         f"need {of_weights / 1e9:.1f} GB. Choose a smaller size or another GPU, or stop other programs "
@@ -127,7 +126,7 @@ def _tokens_on_gpu(device, precision, networks, predicted):
     of_token = activation_bytes_per_token([one.config for one in parts], predicted, precision)
     if not all(one._supports_sdpa for one in parts):
         of_token *= 4  # not fused: at length 512, DeBERTa saves 3.6 times as much, RoFormer 1.8 (on a CPU)
-    return min(32_768, .8 * (free - of_weights) / of_token)
+    return min(32_768, .8 * (total - of_weights) / of_token)
 
 
 def activation_bytes_per_token(configs, predicted, precision):

@@ -87,7 +87,7 @@ class SummingLearner(FinetuningLearner):
     """The step of Google's code.
 
     The gradient is that of the loss summed over the rows (F44); the logged loss is the mean. The norm that clips it has
-    a row of the word table for each token of the batch, not for each word (F35).
+    a row of the word embeddings for each token of the batch, not for each word (F35).
     """
 
     def __init__(self, *args, **kwargs):

@@ -174,7 +174,7 @@ def warning_of_collapse(auc, share_done):
     if share_done < .5 or auc is None or auc >= .55:
         return None
     return (f"Warning: the discriminator's AUC on held-out text is {auc:.3f} after {share_done:.0%} of the training "
-            "(chance is .5). See gen_loss_hidden in metrics.jsonl: if it is near the unigram entropy, which is "
+            "(chance is 0.5). See gen_loss_hidden in metrics.jsonl: if it is near the unigram entropy, which is "
             "printed at the start, the generator still predicts only token frequencies, as at the start of any "
             "training: train for more steps; if it stays above that, the learning rate is too high or the vocabulary "
             "does not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or "

@@ -32,9 +32,8 @@ REPO = Path(__file__).parents[2]
 TIMEOUT = 200  # seconds until a command is killed
 
 
-def save_empty_file(figure, path, **_):
-    """In place of matplotlib's Figure.savefig, which takes longer than a short training run."""
-    Path(path).touch()
+def save_empty_file(figure, file, **_):
+    """In place of matplotlib's Figure.savefig to an open file, which takes longer than a short training run."""
 
 
 class Done(NamedTuple):

@@ -159,6 +159,14 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, long_lines="truncate")[:] == processor(texts)
 
 
+def test_cleaning_measures_lines_as_they_are_in_the_text(small_tokenizer):
+    """As electra_pytorch: before blanks at their ends and "()" are removed (D5)."""
+    processor = ELECTRADataProcessor(None, small_tokenizer, 32)
+    words = "the " * 19  # 76 characters
+    lines = [f"{words}()()", f"    {words}", words, "()" * 40]
+    assert len(list(processor.tokenize([("\n".join(lines), True)]))) == 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, monkeypatch, seed):
     monkeypatch.setattr(processors, "LONG", 180)  # characters, of whole words in every document

@@ -247,6 +247,18 @@ def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
     assert Path("checkpoints/pretrain/aside/mini_generator_5_1/mini_generator_5_100.0%.pth").exists()
 
 
+def test_the_second_stage_of_an_earlier_run_does_not_continue_after_a_new_first_stage(first_stage, monkeypatch):
+    folder, settings = first_stage
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrain, "build_learner", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(*settings, resume=False)
+    assert not folder.with_name("mini_5").exists()
+
+
 def test_operations_of_the_objectives():
     """Predicting every token costs most; a frozen generator costs its forward pass."""
     flops = [flops_per_token(RECIPES["mini"], 8192, objective=name)

@@ -163,6 +163,15 @@ def test_without_a_training_or_dev_file_nothing_is_trained_and_without_a_test_fi
         again("tasks=qnli,rte", f"glue_dir={partial}")
 
 
+@pytest.mark.parametrize("task, keys", [("rte", ["th_run=0"]), ("mnli", ["start_from_mnli=True"])])
+def test_a_deleted_checkpoint_is_missed_before_anything_is_trained(again, task, keys):
+    for record in Runs().of("g", task):
+        record.path.unlink()
+    with pytest.raises(UserError, match=keys[0].partition("=")[0]):
+        again(f"tasks=cola,mrpc,{task}", *keys)
+    assert not Runs().of("g", "cola")
+
+
 def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(again, fresh_checkpoint):
     of_tasks = {"rte": {"lr": 1e-30, "rows": 64, "epochs": 1}, "sst2": SMALL["sst2"]}
     again("tasks=rte,sst2", "group_name=h", "start_from_mnli=g", f"task_overrides={of_tasks}")

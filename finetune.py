@@ -31,27 +31,22 @@ from _utils.finetuning.config import FINETUNE_KEYS, check_files, complete_finetu
 # The most used keys. Edit them here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
 # `python finetune.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    "quickstart": False,                                  # True: compare three small networks,
-                                                          # after `python pretrain.py quickstart=True`
-    "device": None,                                       # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else CPU
+    "quickstart": False,  # True: compare three small networks, after `python pretrain.py quickstart=True`
+    "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
     "pretrained_checkpoint": "vanilla_11081_100.0%.pth",  # in checkpoints/pretrain/; or a transformers folder or hub id
-    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp",      # of GLUE; or dictionaries of custom tasks:
-              "mnli", "qnli", "rte", "wnli"],             # docs/custom_tasks.md
-    "glue_dir": None,                                     # folder of the GLUE download; None: nyu-mll/glue on the hub
-    "task_overrides": {},                                 # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
-    "start": 0,                                           # runs start, start + 1, ..., end - 1 of each task;
-    "end": 10,                                            # finished runs are not repeated
-    "seeds": None,                                        # one for each run; None: run i uses seed i
-    "group_name": None,                                   # of these runs, in tables and file names;
-                                                          # None: derived from the checkpoint
-    "start_from_mnli": False,                             # True: RTE, STS-B and MRPC start from the best MNLI run
-    "do_finetune": True,                                  # False: only predict the test files
-    "th_run": None,                                       # run that predicts the test sets, or a list: an ensemble;
-                                                          # None: the best on the dev set
-    "original_lr_layer_decays": True,                     # the last layer has decay ** 2, as in Google's code (F37);
-                                                          # False: decay ** 1
-    "double_unordered": True,                             # train MRPC and STS-B on both orders of each pair (F42)
-    "logger": "tensorboard",                              # 'tensorboard', 'neptune' (offline mode), 'wandb' or None
+    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],  # or docs/custom_tasks.md
+    "glue_dir": None,  # a folder of the GLUE download; None: nyu-mll/glue on the hub
+    "task_overrides": {},  # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
+    "start": 0,  # runs start, start + 1, ..., end - 1 of each task; finished runs are not repeated
+    "end": 10,  # exclusive
+    "seeds": None,  # one for each run; None: run i uses seed i
+    "group_name": None,  # of these runs, in tables and file names; None: derived from the checkpoint
+    "start_from_mnli": False,  # True: RTE, STS-B and MRPC start from the best MNLI run
+    "do_finetune": True,  # False: only predict the test files
+    "th_run": None,  # the run that predicts the test sets, or a list: an ensemble; None: the best on the dev set
+    "original_lr_layer_decays": True,  # the last layer has decay ** 2, as in Google's code (F37); False: decay ** 1
+    "double_unordered": True,  # train MRPC and STS-B on both orders of each pair (F42)
+    "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline store), 'wandb' or None
 }, FINETUNE_KEYS)
 
 # %%

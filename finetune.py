@@ -7,9 +7,9 @@
 # runs, and writes the test files for the GLUE server. Custom tasks work the same way: classes or scores of texts and
 # pairs, labels of words, or questions about texts.
 #
-# The notebook runs as a quickstart. It compares three small networks on sentences from seven books. One of them is the model of `python pretrain.py quickstart=True`: run that first, or the
-# cells of [Pretrain.ipynb](Pretrain.ipynb). `finetune.py` is exported from this notebook, without the cells that only
-# explore.
+# The notebook runs as a quickstart. It compares three small networks on sentences from seven books. One of them is the
+# model of `python pretrain.py quickstart=True`: run that first, or the cells of [Pretrain.ipynb](Pretrain.ipynb).
+# `finetune.py` is exported from this notebook, without the cells that only explore.
 #
 # *F41* and the like refer to facts about [Google's code](https://github.com/google-research/electra), and *D12* to
 # differences between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose
@@ -255,8 +255,8 @@ def build_optimizer(model, settings):
 # ### Hyperparameters
 #
 # Training takes three epochs with batch size 32, and ten epochs for RTE and STS-B (F40). Learning rate and layer decay
-# depend on the size. Custom tasks train for at least 300 steps by default. RTE, STS-B and MRPC may start from MNLI's encoder; in
-# the paper, RTE and STS-B do.
+# depend on the size. Custom tasks train for at least 300 steps by default. RTE, STS-B and MRPC may start from MNLI's
+# encoder; in the paper, RTE and STS-B do.
 #
 # The dev set of WNLI contradicts its training set, so models do not learn it. With `wsc_trick=True`, the discriminator
 # resolves its pronouns instead: in "The trophy does not fit into the suitcase because it is too big", each candidate

@@ -227,8 +227,7 @@ PRETRAIN_KEYS = {
         "with generator/ and discriminator/, or the hub id of a discriminator such as "
         "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, max_length, "
         "masking, electra_mask_style, mask_prob, tying and the objective, and Google's models set masking='official', "
-        "unless you set them. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
-        "text, at most 5% of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
+        "unless you set them. The defaults of lr, steps and warmup_steps change, too (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
         "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, "
         "with the recipe's lr, while the discriminator, which shares its embeddings, stays as it is. Then continue "

@@ -185,6 +185,7 @@ DERIVED = {
     "objective=replace_mlm": "disc_weight=1", "objective=all_tokens_mlm": "disc_weight=1",
     "initial_weights=google/electra-small-discriminator": "masking=official lr=5e-5",
     "initial_weights=google/electra-small-discriminator new_generator=True": "masking=official lr=5e-4",
+    "initial_weights=someone/electra new_generator=True": "vocab=someone/electra lr=5e-4",
     "recipe=google": "masking=official initial_weights=official long_lines=truncate clean=False",
     "recipe=google masking=bernoulli": "masking=bernoulli initial_weights=official",
     # warmup keeps its share of the steps

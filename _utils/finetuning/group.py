@@ -116,8 +116,9 @@ class Group:
     def check_predicting_runs(self):
         """UserError for a run that cannot predict the test sets of its task, before anything is written."""
         for name, runs in chosen_runs(self.c, Runs()).items():
-            for record in runs:
-                check_same_task(record, self.tables[name].task.of_runs(runs))
+            task = self.tables[name].task.of_runs(runs)
+            for record in runs if task.test_files else ():
+                check_same_task(record, task)
 
     def report_other_code(self):
         """Print a notice if finished runs were trained with other definitions, also where the rest is a log."""

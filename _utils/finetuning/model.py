@@ -203,7 +203,7 @@ class FinetunedModel:
 
     def check_task(self, task):
         """As `check_same_task`."""
-        check_same_task(self.run, task)
+        check_same_task(self.run, task, self.path)
 
 
 def _table_of(texts, task):

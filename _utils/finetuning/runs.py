@@ -193,7 +193,7 @@ class Runs(list):
             return best
         raise UserError(f"start_from_mnli needs an MNLI run in the group {group!r} with a checkpoint, from the same "
                         "pretrained weights and without freeze=True, and none was found. Finetune MNLI in that group "
-                        "(tasks=mnli; finished runs are not repeated), or set start_from_mnli to another one or False.")
+                        "(with a larger end if its runs are finished), or set start_from_mnli to another one or False.")
 
 
 def read_records(path):
@@ -259,12 +259,13 @@ def _differing(stored, wanted):
             for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
 
 
-def check_same_task(run, task):
-    """UserError if a FinishedRun was trained for another task than a Task."""
+def check_same_task(run, task, name=None):
+    """UserError if a FinishedRun was trained for another task than a Task. name: of its checkpoint; None: the usual."""
+    name = str(name or run.path)
     if run.task != task.name:
-        raise UserError(f"{str(run.path)!r} was trained for the task {run.task!r}, not for {task.name!r}.")
+        raise UserError(f"{name!r} was trained for the task {run.task!r}, not for {task.name!r}.")
     if differences := _differing(run.settings.own_task or {}, task.as_data() or {}):
-        raise UserError(f"{str(run.path)!r} was trained for another task than {task.name!r} is now: with "
+        raise UserError(f"{name!r} was trained for another task than {task.name!r} is now: with "
                         f"{', '.join(differences)}. Restore that, or finetune with another group_name.")
 
 

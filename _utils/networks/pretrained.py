@@ -302,7 +302,7 @@ def load_pair(name, size, max_length, tying="embeddings"):
     try:
         generator = load_with_head(of_generator, "generator").network
     except UserError as error:
-        raise UserError(f"{name!r} has no generator to continue (new_generator=True trains one): {error}") from None
+        raise UserError(f"The generator of {name!r} cannot be used (new_generator=True trains one): {error}") from None
     check_tied_output(generator, name)
     check_trained_together(generator, discriminator, tying, name)
     return generator, discriminator

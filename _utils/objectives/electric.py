@@ -121,7 +121,7 @@ class Electric(TwoTowerGenerator):
 
 
 def load_towers(name):
-    """The TwoTowers of a checkpoint of pretrain.py. UserError if it has none, as all folders."""
+    """The TwoTowers of a checkpoint of pretrain.py. UserError if it has none."""
     path = find_checkpoint(name)
     checkpoint = load_pretraining_checkpoint(path)
     if "towers_config" not in checkpoint:

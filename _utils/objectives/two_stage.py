@@ -12,7 +12,7 @@ from _utils.networks.pretrained import load_with_head
 from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, BY_DETECTION, Objective
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import is_finished
-from _utils.runs.log import RunFolder
+from _utils.runs.log import RunFolder, locked
 
 
 class TwoStage(Objective):
@@ -23,8 +23,10 @@ class TwoStage(Objective):
         """The first stage is a separate run, <base_run_name>_generator, which can be resumed too."""
         warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
         name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-        if processes.is_main and not c.resume:
-            RunFolder(c.base_run_name, c.seed).archive()  # else it would continue if the first stage is interrupted
+        if processes.is_main and not c.resume:  # else the second one would continue if the first one is interrupted
+            second = RunFolder(c.base_run_name, c.seed)
+            with locked(second.folder):
+                second.archive()
         first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),
                              "stop_at": None})
         if not is_finished(first, RunFolder(name, c.seed)):

@@ -225,12 +225,12 @@ def _with_choices_of(checkpoint, config, run, contents_of=lambda *_: {}):
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
     differ = [key for key, value in now.items() if key not in MAY_DIFFER and original[key] != value]
-    contents, before = contents_of(config, {*differ, "datas"}), checkpoint.get("contents", {})
+    contents, before = contents_of(config, differ), checkpoint.get("contents", {})
     if differ := [key for key in differ if key not in contents or contents[key] != before.get(key)]:
         was, now = (", ".join(f"{key}={values[key]!r}" for key in differ) for values in (original, now))
         raise UserError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
                         f"resume it, {OTHERWISE}")
-    if contents.get("datas") != before.get("datas"):
+    if contents_of(config, ["datas"]).get("datas") != before.get("datas"):
         raise UserError(f"The text changed since the run in {str(run.folder)!r} was started. Restore what was there, "
                         f"{OTHERWISE}")
     return config

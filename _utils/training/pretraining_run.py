@@ -211,8 +211,8 @@ class PretrainingRun:
         if not checkpoint:
             return here
         if changed := [name for name, value in data.items() if checkpoint["data"][name] != value]:
-            raise UserError(f"The {' and the '.join(changed)} changed since the run in {str(folder)!r} was started. "
-                            f"Restore what was there, {OTHERWISE}")
+            raise UserError(f"The {' and the '.join(changed)} changed since the run in {str(folder)!r} was started, or "
+                            f"another version of this project prepared it. Restore what was there, {OTHERWISE}")
         began_with = checkpoint.get("definitions", self.definitions)
         if checkpoint["step"] < self.c.steps and (changed := changed_definitions(began_with, self.definitions)):
             print(f"Notice: {', '.join(changed)} changed since this run began. Its steps before used the earlier "

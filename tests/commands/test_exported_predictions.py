@@ -166,7 +166,7 @@ def tagged(rng, n):
 
 
 def with_template(checkpoint, template):
-    """A checkpoint with the tokenizer of another one and a template of its own, with other weights."""
+    """A checkpoint with the tokenizer of another one and a template of its own."""
     hf_tokenizer = tokenizer_of(load_checkpoint(checkpoint))
     special = [(token, hf_tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
     hf_tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=special)

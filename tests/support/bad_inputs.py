@@ -162,7 +162,6 @@ add("finetune.py", {
     "another size": ("size=small", "model.pth.*size=tiny"),
     "no finished run": ("do_finetune=False", "'g'.*do_finetune=False"),
     "a finetuned checkpoint": ("pretrained_checkpoint=cola.pth", "'cola.pth'.*pretrain.py"),
-    "a pair": ("pretrained_checkpoint=pair", "'pair'.*discriminator"),
     "an empty folder": ("pretrained_checkpoint=empty", "'empty'", {"empty/": ""}),
     "a folder with custom code": ("pretrained_checkpoint=trap", "'trap'", CUSTOM_CODE),
     "a misspelt hub id": ("pretrained_checkpoint=google/elektra", "'google/elektra'.*folder"),
@@ -190,8 +189,6 @@ add("_utils export_hf", {
     "no folder": ("model.pth", "OUT_DIR"),
     "an existing folder": ("model.pth pair", "pair'"),
     "a folder for a checkpoint": ("pair out", "'pair'"),
-    "damaged metrics": ("m_1_100.0%.pth out", "m_1/metrics.jsonl, line 1",
-                        {"m_1_100.0%.pth": copy_of("model.pth"), "m_1/metrics.jsonl": "nonsense"}),
 })
 add("_utils convert_tf", {
     "an unknown part": ("tf out --part encoder", "--part.*'encoder'"),

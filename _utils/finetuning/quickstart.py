@@ -25,7 +25,7 @@ SHIPPED = Path(__file__).parents[2] / "benchmarks/results/mini/model/discriminat
 ROWS = {"n_train": 1000, "n_dev": 500}
 SETTINGS = {"lr": 1e-3, "epochs": 6}  # the same for all networks
 SYNTHETIC = {"rows": 64, "epochs": 1}  # of GLUE's tasks
-PICTURE = Path("checkpoints/quickstart.png")
+PLOT = Path("checkpoints/quickstart.png")
 TABLES, RANDOM_WEIGHTS = "datasets/quickstart_tables", "datasets/random_weights"
 
 
@@ -56,8 +56,8 @@ def quickstart(c, run):
     if processes.is_main:
         sentences = short_sentences({name: networks[name] for name in ("quickstart", "mini")})
         metrics = log_of(find_checkpoint(pretrained.name)) if pretrained.name.endswith(".pth") else None
-        save_plot(plot_quickstart(metrics, sentences, table), PICTURE)
-    print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
+        save_plot(plot_quickstart(metrics, sentences, table), PLOT)
+    print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Plot: {PLOT}")
     return results
 
 

@@ -78,8 +78,10 @@ done
 for seed in 3 4; do
     python pretrain.py $mini $text seed=$seed base_run_name=electra_150m
     python pretrain.py $mini $text seed=$seed base_run_name=mlm_150m $mlm lr=2e-3
+    python pretrain.py $mini $text seed=$seed base_run_name=check_mlm_lr1e-3 $mlm lr=1e-3
     finetune electra_150m_$seed"_100.0%" $primary 3e-4 end=5
     finetune mlm_150m_$seed"_100.0%" $primary 1e-3 end=5
+    finetune check_mlm_lr1e-3_$seed"_100.0%" $primary 1e-3 end=5
 done
 
 python -m _utils compare_pretraining electra_150m mlm_150m --tasks $primary --baseline untrained_11081

@@ -13,7 +13,6 @@ from _utils.names import is_hub_id
 
 HEAD_SIZE = 64  # of attention heads in all models of Google
 
-
 # The values of the key `tying`, and the modules that they share.
 TYINGS = {
     "none": (),
@@ -231,8 +230,8 @@ def config_from_shapes(shape_of):
     """The ElectraConfig of trained weights, from their shapes.
 
     shape_of: from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape; KeyError if it
-    is missing. Attention heads have HEAD_SIZE. Settings that do not affect shapes are those
-    of `Network.config`.
+    is missing. Attention heads have HEAD_SIZE. Settings that do not affect shapes are those of
+    `Network.config`.
     """
     vocab_size, embedding = shape_of("electra.embeddings.word_embeddings.weight")
     positions = shape_of("electra.embeddings.position_embeddings.weight")[0]

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+REPLACED = .15  # share of the tokens
 _WORD = r"(?:[^\W\d_]+(?:['-][^\W\d_]+)*|\d+)"
 _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})+\.")
 
@@ -46,9 +47,6 @@ def replace_with_foreign_word(words, others, rng):
     i = rng.choice(places)
     new = next((new for new in (rng.choice(others) for _ in range(100)) if new != words[i]), None)
     return new and [*words[:i], new, *words[i + 1:]]
-
-
-REPLACED = .15  # share of the tokens
 
 
 def replace_tokens(input_ids, is_text):

@@ -96,7 +96,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         "long_lines": long_lines_of(name, long_lines),
         "seed": seed,
     }
-    version = _BUILDING_VERSION + options["apply_cleaning"]  # which measured lines otherwise in version 1
+    version = _BUILDING_VERSION + options["apply_cleaning"]  # cleaning of version 1 measured stripped lines
     key = content_key((version, corpus.key, content_of(text_tokenizer(hf_tokenizer)), options))
     path = Path(cache_dir) / f"examples_{key}.arrow"
     path_of = lambda number: path.with_stem(f"{path.stem}_{number:05}") if corpus.is_streamed else path

@@ -20,6 +20,8 @@ from _utils.errors import UserError, as_user_error
 from _utils.optim import reads_found_inf
 from _utils.seeds import fork_rng
 
+COMPILED = "datasets/compiled"  # what torch.compile keeps
+
 
 class CompiledStep(Callback):
     """Compiles the step of a PretrainingLearner and, on a GPU, captures it, with the first batch.
@@ -37,9 +39,6 @@ class CompiledStep(Callback):
         compile_step(self.learn)
         if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
             capture_step(self.learn, self.xb, self.with_update and reads_found_inf(self.learn.opt.opt))
-
-
-COMPILED = "datasets/compiled"  # what torch.compile keeps
 
 
 def keep_compiled():

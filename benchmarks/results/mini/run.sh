@@ -74,7 +74,7 @@ for seed in $seeds; do
     done
 done
 
-# Two more seeds, primary metric only
+# Two more seeds: the primary metric, and chunking with half the learning rate
 for seed in 3 4; do
     python pretrain.py $mini $text seed=$seed base_run_name=electra_150m
     python pretrain.py $mini $text seed=$seed base_run_name=mlm_150m $mlm lr=2e-3
@@ -82,6 +82,7 @@ for seed in 3 4; do
     finetune electra_150m_$seed"_100.0%" $primary 3e-4 end=5
     finetune mlm_150m_$seed"_100.0%" $primary 1e-3 end=5
     finetune check_mlm_lr1e-3_$seed"_100.0%" $primary 1e-3 end=5
+    tag check_mlm_lr1e-3_$seed"_100.0%" 1e-3
 done
 
 python -m _utils compare_pretraining electra_150m mlm_150m --tasks $primary --baseline untrained_11081

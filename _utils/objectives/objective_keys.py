@@ -108,6 +108,7 @@ KEYS = {
         ("uniform_generator", True),
         unused=("generator", "gen_weight", "gen_smooth_label", "electra_mask_style", "sampling", "temperature",
                 *_OF_NETWORKS),
+        defaults=lambda c: {"tying": "none"},
     ),
     "new_generator": ObjectiveKeys(
         ("new_generator", True),

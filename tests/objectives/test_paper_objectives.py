@@ -182,6 +182,12 @@ def test_uniform_replacements_train_the_discriminator_alone(workplace):
         load_with_head("mini_5_100.0%.pth", "generator")
 
 
+def test_uniform_replacements_need_no_generator_of_the_discriminators_family(workplace):
+    run("uniform_generator=True", "steps=1",
+        "discriminator={'model_type': 'distilbert', 'dim': 32, 'n_layers': 1, 'n_heads': 2, 'hidden_dim': 64}")
+    assert any(name.startswith("discriminator") for name in weights())
+
+
 def test_two_stages_train_one_network_each(workplace):
     settings = ["objective=two_stage", "steps=12", "two_stage_steps=8", "warmup_steps=3", "lr=1e-3"]
     learn = run(*settings, resume=True)

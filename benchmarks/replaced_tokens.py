@@ -25,10 +25,8 @@ from _utils.text.pretraining_data import prepare_data
 from _utils.text.sources import real_files
 from _utils.training import choose_device
 
-# Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
-# their values if no run is known. Those in the first cell of pretrain.py may be of another run.
-TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "stream": None, "clean": None,
-             "long_lines": None, "max_length": 128, "data_seed": 11081}
+# Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out.
+TEXT_KEYS = ("encoding", "documents", "revisions", "stream", "clean", "long_lines", "max_length", "data_seed")
 _BATCH = 64  # examples; the masks and samples depend on it
 
 
@@ -75,11 +73,13 @@ def load_generator(generator, sources, mask_prob, seed, checkpoints=(), **settin
     check_tied_output(loaded.network, generator)
     runs = (load_pretraining_checkpoint(find_checkpoint(name))["config"] for name in checkpoints if name[-4:] == ".pth")
     run = loaded.run if "max_length" in loaded.run else next(runs, {})  # a folder has no configuration of pretrain.py
+    # Not the values in the first cell of pretrain.py, which may be of another run.
+    unknown = {key: PRETRAIN_KEYS[key].default for key in TEXT_KEYS} | {"max_length": 128}
     of_run = {key: run[key] for key in TEXT_KEYS if key in run}
     given = {key: value for key, value in settings.items() if value is not None}
     tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
     masking = {"mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
-    values = TEXT_KEYS | of_run | given | {"datas": sources} | tokenizer | masking
+    values = unknown | of_run | given | {"datas": sources} | tokenizer | masking
     c = MyConfig(values, {key: PRETRAIN_KEYS[key] for key in values})
     check_length(loaded.network, c.max_length, repr(generator))
     return c, loaded.network, loaded.hf_tokenizer

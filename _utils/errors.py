@@ -54,11 +54,14 @@ def explain(error):
 
     Such an error is a UserError or one of a few library errors, possibly as the cause of `error`.
     """
+    return next(filter(None, map(_message, causes(error))), None)
+
+
+def causes(error):
+    """Yield an error, the error that caused it, and so on."""
     while error:
-        if message := _message(error):
-            return message
+        yield error
         error = error.__cause__ or error.__context__
-    return None
 
 
 def _message(error):

@@ -7,7 +7,7 @@ import pyarrow
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-from _utils.errors import UserError, is_of_full_disk, one_line
+from _utils.errors import UserError, causes, is_of_full_disk, one_line
 
 
 def open_builder(path, config, revision=None):
@@ -70,10 +70,7 @@ def names_what_exists(where, notation):
 
 def _problem(error, source, path, advice):
     """The message for an error of the hub libraries."""
-    causes = [error]
-    while causes[-1].__cause__ or causes[-1].__context__:
-        causes.append(causes[-1].__cause__ or causes[-1].__context__)
-    is_any = lambda *kinds: any(isinstance(cause, kinds) for cause in causes)
+    is_any = lambda *kinds: any(isinstance(cause, kinds) for cause in causes(error))
     page = f"{huggingface_hub.constants.ENDPOINT}/datasets/{path}"
     if is_any(GatedRepoError) or "is a gated dataset" in str(error):
         return (f"{source}: the hub dataset {path} is gated. Accept its conditions on {page}, run hf auth login, and "

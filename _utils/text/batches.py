@@ -35,8 +35,8 @@ class ArrowBatchDL(TfmdDL):
     `start`: number of examples that a shuffled loader skips, because the run used them before it was resumed.
     """
 
-    def __init__(self, dataset, bs=64, shuffle=False, max_length=128, seed=0, **kwargs):
-        super().__init__(dataset, bs=bs, shuffle=shuffle, **kwargs)
+    def __init__(self, dataset, max_length, seed, **kwargs):
+        super().__init__(dataset, **kwargs)
         self.max_length, self.seed, self.start = max_length, seed, 0
         self.rows = dataset.hf_dset.with_format("arrow")
 

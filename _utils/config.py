@@ -215,8 +215,9 @@ def complete(config):
     config = without_unused(config, no_effect, config.with_defaults(defaults)).with_defaults(defaults)
     if config.steps:
         config = with_schedule(config, config.steps)
-    if n_processes() == 1:  # several processes would draw different seeds
-        config = config.with_defaults({"seed": secrets.randbits(32)})
+    if config.seed is None and n_processes() > 1:
+        raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
+    config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config, objective)
     announce_hub(*map(without_parts, config.datas), *(config[key] for key in NETWORKS_AND_VOCABULARY))
     return config
@@ -290,8 +291,6 @@ def _check(config, objective):
     """Raise UserError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
         _check_pair(config, objective)
-    if config.seed is None:
-        raise UserError("seed=None would draw a different seed in each process. Set seed to a number.")
     for check in objective.checks:
         check(config)
     _check_texts(config)

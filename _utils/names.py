@@ -104,10 +104,8 @@ def announce_hub(*values):
 
 
 def is_vocab_file(vocab):
-    """Whether a value of the key `vocab` is a file with one token per line."""
-    if not isinstance(vocab, str) or vocab.endswith((".json", ".pth")):
-        return False
-    return vocab.endswith(".txt") or os.path.isfile(vocab)
+    """Whether a value of the key `vocab`, a string, is a file with one token per line."""
+    return vocab.endswith(".txt") or os.path.isfile(vocab) and not vocab.endswith((".json", ".pth"))
 
 
 def check_file(path, advice):

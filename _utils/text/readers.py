@@ -195,18 +195,15 @@ def _read_text(stream, is_end):
 
 def _read_json_lines(lines, path):
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield _text_of_json(line, path, number)
-
-
-def _text_of_json(line, path, number):
-    try:
-        text = json.loads(line)["text"]
-        text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
-        return text
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
-        raise UserError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
-                        f"line.") from None
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+            text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
+            raise UserError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove "
+                            "that line.") from None
+        yield text
 
 
 def _read_wikiextractor(lines, path):

@@ -133,7 +133,7 @@ def with_width(network, hidden):
 
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
 _BERT = Network("bert", layers=12, hidden=256, heads=4, intermediate=1024, embedding=256, positions=128)
-_ALBERT = Network("albert", layers=12, hidden=256, heads=4, intermediate=1024, embedding=128, positions=128)
+_ALBERT = replace(_BERT, family="albert", embedding=128)
 _BASELINE = dict(
     max_length=128, mask_prob=.15, bs=128, steps=1_500_000, warmup_steps=10_000, lr=5e-4,
     glue_lr=3e-4, layer_decay=.8,
@@ -153,7 +153,7 @@ _TINY = dict(
     initializer_range=.05,
 )
 _TINY_BERT = Network("bert", layers=2, hidden=128, heads=2, intermediate=512, embedding=128)
-_TINY_ALBERT = Network("albert", layers=2, hidden=128, heads=2, intermediate=512, embedding=128)
+_TINY_ALBERT = replace(_TINY_BERT, family="albert")
 
 RECIPES = {
     # The paper's, and Google's released model.

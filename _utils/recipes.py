@@ -96,8 +96,8 @@ class Recipe:
     steps: int
     warmup_steps: int
     lr: float
-    glue_lr: float        # finetuning: learning rate of the output layer
-    layer_decay: float    # finetuning: learning rate of each layer relative to the one above (F37)
+    glue_lr: float  # finetuning: learning rate of the output layer
+    layer_decay: float = .8  # finetuning: learning rate of each layer relative to the one above (F37)
     initializer_range: float = .02  # standard deviation of initial weights
     tying: str = "embeddings"
     electra_mask_style: bool | str = True  # as the configuration key
@@ -136,12 +136,12 @@ _BERT = Network("bert", layers=12, hidden=256, heads=4, intermediate=1024, embed
 _ALBERT = replace(_BERT, family="albert", embedding=128)
 _BASELINE = dict(
     max_length=128, mask_prob=.15, bs=128, steps=1_500_000, warmup_steps=10_000, lr=5e-4,
-    glue_lr=3e-4, layer_decay=.8,
+    glue_lr=3e-4,
     electra_mask_style=False, optimizer="lamb", schedule="separate_linear",
 )
 _LMTUNERS = dict(
     max_length=128, mask_prob=.15, bs=512, steps=500_000, warmup_steps=40_000, lr=2e-3,
-    glue_lr=3e-4, layer_decay=.8,
+    glue_lr=3e-4,
     electra_mask_style="always", optimizer="lamb", schedule="separate_linear",
 )
 # Settings of an ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than
@@ -149,7 +149,7 @@ _LMTUNERS = dict(
 # BERT-Base to the smaller width.
 _TINY = dict(
     max_length=32, mask_prob=.15, bs=64, steps=3_000, warmup_steps=300, lr=3e-4,
-    glue_lr=1e-3, layer_decay=.8,
+    glue_lr=1e-3,
     initializer_range=.05,
 )
 _TINY_BERT = Network("bert", layers=2, hidden=128, heads=2, intermediate=512, embedding=128)
@@ -160,12 +160,12 @@ RECIPES = {
     "small": Recipe(
         **electra_networks(1 / 4, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
         max_length=128, mask_prob=.15, bs=128, steps=1_000_000, warmup_steps=10_000, lr=5e-4,
-        glue_lr=3e-4, layer_decay=.8,
+        glue_lr=3e-4,
     ),
     "base": Recipe(
         **electra_networks(1 / 3, layers=12, hidden=768, heads=12, intermediate=3072, embedding=768),
         max_length=512, mask_prob=.15, bs=256, steps=766_000, warmup_steps=10_000, lr=2e-4,
-        glue_lr=1e-4, layer_decay=.8,
+        glue_lr=1e-4,
     ),
     "large": Recipe(
         **electra_networks(1 / 4, layers=24, hidden=1024, heads=16, intermediate=4096, embedding=1024),
@@ -175,7 +175,7 @@ RECIPES = {
     "small++": Recipe(
         **electra_networks(1, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
         max_length=512, mask_prob=.15, bs=128, steps=4_000_000, warmup_steps=10_000, lr=5e-4,
-        glue_lr=3e-4, layer_decay=.8,
+        glue_lr=3e-4,
     ),
     "tiny": Recipe(**electra_networks(1 / 4, layers=2, hidden=128, heads=2, intermediate=512, embedding=128), **_TINY),
     # An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et
@@ -184,7 +184,7 @@ RECIPES = {
     "mini": Recipe(
         **electra_networks(1 / 2, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128),
         max_length=64, mask_prob=.15, bs=64, steps=37_000, warmup_steps=1_000, lr=5e-4,
-        glue_lr=3e-4, layer_decay=.8,
+        glue_lr=3e-4,
     ),
     # Minutes on two CPU cores, which the paper's method does not fit into. A discriminator only learns once its
     # generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes longer: an AUC
@@ -193,7 +193,7 @@ RECIPES = {
     "quickstart": Recipe(
         **electra_networks(1, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128, dropout=0.),
         max_length=48, mask_prob=.25, bs=32, steps=1_500, warmup_steps=60, lr=2e-3,
-        glue_lr=1e-3, layer_decay=.8,
+        glue_lr=1e-3,
         initializer_range=.05, tying="all", disc_weight=5.,
     ),
     # The baselines of lmtuners, with the settings of its script.

@@ -1,5 +1,6 @@
 """The data of a pretraining run: its corpora, tokenizer, prepared examples and batches."""
 import itertools
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -76,13 +77,11 @@ def warn_of_shared_files(corpora):
     same examples.
     """
     names = {corpus.key: corpus.name for corpus in corpora}.values()
-    if len(names) == 1:
-        return  # without reading its files
-    files = {name: {identity_of(path): path for path in real_files(name)} for name in names}
-    for name, other in itertools.combinations(files, 2):
-        if shared := files[name].keys() & files[other].keys():
+    files_of = cache(lambda name: {identity_of(path): path for path in real_files(name)})
+    for name, other in itertools.combinations(names, 2):
+        if shared := files_of(name).keys() & files_of(other).keys():
             print(f"Warning: {name!r} and {other!r} in datas share text, such as "
-                  f"{min(map(files[name].get, shared))!r}. What one of them holds out may be trained on as part of "
+                  f"{min(map(files_of(name).get, shared))!r}. What one of them holds out may be trained on as part of "
                   "the other, which makes held-out metrics too good. Name each text once.")
 
 

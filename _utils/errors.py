@@ -13,9 +13,8 @@ class UserError(Exception):
 
     The message says what is wrong, what is accepted and what to do.
     prefix: printed before the message.   exit_status: of the script.
-    is_common: raised in all of several processes alike.
     """
-    prefix, exit_status, is_common = "error: ", 1, False
+    prefix, exit_status = "error: ", 1
 
     def __init__(self, message):
         super().__init__(message)
@@ -142,16 +141,16 @@ def print_user_errors():
 
     def hook(kind, error, its_traceback):
         message = explain(error)
+        status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
         if not is_first_process():
             time.sleep(3)  # if the first process ended too, the launcher kills this one now
             message = message and f"process {os.environ['RANK']}: {message}"
         if message is None:
             sys.__excepthook__(kind, error, its_traceback)
-        elif is_first_process() or not getattr(error, "is_common", False):
+        elif is_first_process() or status == 1:  # all processes are stopped alike
             with contextlib.suppress(OSError):  # the terminal may be gone
                 # torch.distributed redirects sys.stderr here and adds a prefix.
                 print(message, file=sys.__stderr__, flush=True)
-        status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
         if status != 1:
             sys.stdout.flush()
             os._exit(status)

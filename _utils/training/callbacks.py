@@ -24,7 +24,7 @@ MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling ha
 
 class Stopped(UserError):
     """The run was asked to stop and has saved its state. The exit status is that of an interrupted program."""
-    prefix, exit_status, is_common = "", 130, True
+    prefix, exit_status = "", 130
 
 
 class StopSignals:

@@ -68,7 +68,7 @@ def _message(error):
         return f"{error.prefix}{error}"
     if isinstance(error, KeyboardInterrupt):
         return "Stopped. Rerun the same command, without resume=False, to continue with what is finished."
-    if is_of_full_disk(error):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (f"error: No space left on device ({one_line(error)}). Free some space and rerun the same command; "
                 "saved files are intact.")
     if _is_of_dead_worker(error):
@@ -80,11 +80,6 @@ def _message(error):
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return f"error: compile=True failed ({one_line(error)}). Leave compile out."
     return None
-
-
-def is_of_full_disk(error):
-    """Whether a file could not be written because there is no room for it."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _is_of_dead_worker(error):

@@ -7,7 +7,7 @@ import pyarrow
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-from _utils.errors import UserError, causes, is_of_full_disk, one_line
+from _utils.errors import UserError, causes, explain, one_line
 
 
 def open_builder(path, config, revision=None):
@@ -44,10 +44,8 @@ def hub_errors(source, path, advice):
     """
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:
-        if is_of_full_disk(error):  # which `errors.explain` knows
+        if explain(error):  # a UserError, or no space left
             raise
         raise UserError(_problem(error, source, path, advice)) from error
 

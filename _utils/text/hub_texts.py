@@ -51,8 +51,8 @@ def check_hub_text(source, text, commit, is_streamed):
             example = next(iter(stream), {})
             features = {column: type(value).__name__ for column, value in example.items()}
     kinds = {column: getattr(feature, "dtype", feature) for column, feature in features.items()}
-    if kinds.get(text.column) not in ("string", "large_string", "str"):
-        texts = [column for column, kind in kinds.items() if kind in ("string", "large_string", "str")]
+    texts = [column for column, kind in kinds.items() if kind in ("string", "large_string", "str")]
+    if text.column not in texts:
         raise UserError(f"Invalid value for datas: {source!r}. {text.path} has no column {text.column!r} of texts, but "
                         f"{', '.join(map(repr, texts)) or 'none at all'} (all columns: {', '.join(kinds):.300}). Use "
                         f"the notation {HUB_NOTATION}.")

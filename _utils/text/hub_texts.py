@@ -18,13 +18,13 @@ def loading(source, path):
         "own text, or run without a download: python pretrain.py quickstart=True"))
 
 
-def commit_of(source, text, revision, cache_dir):
+def commit_of(source, text, revisions, cache_dir):
     """The commit of a HubText that is used.
 
-    revision: commit, branch or tag; None: its branch. Of a branch or tag, the commit that was the newest one at its
-    first use is recorded in a file in hub_revisions/ of the cache.
+    revisions: {name or id: commit, branch or tag}; without it, its branch. Of a branch or tag, the commit that was the
+    newest one at its first use is recorded in a file in hub_revisions/ of the cache.
     """
-    commit = revision or text.branch
+    commit = revisions.get(without_parts(source)) or text.branch
     if re.fullmatch("[0-9a-f]{40}", commit):
         return commit
     with loading(source, text.path):

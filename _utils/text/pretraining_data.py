@@ -87,9 +87,8 @@ def warn_of_shared_files(corpora):
 
 def with_commits(c):
     """The configuration with the commits of all hub corpora in `revisions`, which a resumed run uses again."""
-    of_hub = {source: text for source in c.datas if (text := hub_text(source))}
     commits = {
-        without_parts(source): commit_of(source, text, c.revisions.get(without_parts(source)), Path("datasets"))
-        for source, text in of_hub.items()
+        without_parts(source): commit_of(source, text, c.revisions, Path("datasets"))
+        for source in c.datas if (text := hub_text(source))
     }
     return c.copy_with({"revisions": commits})

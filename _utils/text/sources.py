@@ -19,7 +19,7 @@ from fastcore.basics import chunked
 
 from _utils.errors import UserError
 from _utils.files import content_key, file_chunks, recorded, write_text_atomically
-from _utils.names import EMBEDDED, hub_text, is_path, without_parts
+from _utils.names import EMBEDDED, hub_text, is_path
 from _utils.progress import Progress
 from _utils.text.hub_texts import check_hub_text, commit_of, download
 from _utils.text.prepared_files import prepared
@@ -78,16 +78,16 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     """
     cache_dir = Path(cache_dir)
     if text := hub_text(source):
-        return _hub_corpus(source, text, (revisions or {}).get(without_parts(source)), stream, cache_dir)
+        return _hub_corpus(source, text, revisions or {}, stream, cache_dir)
     if source in EMBEDDED:
         return _file_corpus(source, EMBEDDED[source], cache_dir, "utf-8", "blank_line")
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")  # which have many names, such as UTF8
     return _file_corpus(source, source, cache_dir, "utf-8" if is_utf8 else encoding, documents)
 
 
-def _hub_corpus(name, text, revision, stream, cache_dir):
+def _hub_corpus(name, text, revisions, stream, cache_dir):
     """Return the corpus of a HubText. Its key is a hash of its parts, the commit, and how much of it is streamed."""
-    commit = commit_of(name, text, revision, cache_dir)
+    commit = commit_of(name, text, revisions, cache_dir)
     key = content_key((*text[:4], commit, stream) if stream else (*text[:4], commit))
     record = cache_dir / f"source_{key}.txt"  # that the hub has it, so that later runs need no connection
     if not record.exists():

@@ -1,5 +1,4 @@
 """The keys of pretraining, each with its type, default and help, and the types that other keys share."""
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,15 +57,6 @@ def _whole(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _is_amount(text):
-    """Whether a text is a number of at least 1, but not infinite, and "characters"."""
-    number, _, unit = text.partition(" ")
-    try:
-        return unit == "characters" and 1 <= float(number) < math.inf
-    except ValueError:
-        return False
-
-
 def _is_encoding(name):
     try:
         return isinstance("".encode(name), bytes)
@@ -120,8 +110,8 @@ _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
 _Revisions = Annotated[dict[Text, Text], Field(description="{corpus: commit, branch or tag}")]
 _True = Annotated[bool, Predicate(bool), Field(description="True")]  # Literal[True] would also accept 1
-_Stream = _True | None | count() | Annotated[str, Predicate(_is_amount), Field(
-    description="a text such as '5e9 characters'")]
+_Stream = _True | None | count() | Annotated[str, Field(
+    pattern=r"^[1-9]\d*(\.\d+)?(e\d{1,2})? characters$", description="a text such as '5e9 characters'")]
 _Encoding = Annotated[str, Predicate(_is_encoding), Field(description="an encoding of Python, such as cp1252")]
 _Share = number("a number between 0 and 1", gt=0, lt=1)
 _Warmup = Index | number("a share of the steps below 1", gt=0, lt=1)

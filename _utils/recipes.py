@@ -139,11 +139,7 @@ _BASELINE = dict(
     glue_lr=3e-4,
     electra_mask_style=False, optimizer="lamb", schedule="separate_linear",
 )
-_LMTUNERS = dict(
-    max_length=128, mask_prob=.15, bs=512, steps=500_000, warmup_steps=40_000, lr=2e-3,
-    glue_lr=3e-4,
-    electra_mask_style="always", optimizer="lamb", schedule="separate_linear",
-)
+_LMTUNERS = _BASELINE | dict(bs=512, steps=500_000, warmup_steps=40_000, lr=2e-3, electra_mask_style="always")
 # Settings of an ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than
 # chance with short examples, a low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of
 # BERT-Base to the smaller width.

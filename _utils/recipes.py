@@ -131,9 +131,12 @@ def with_width(network, hidden):
     return replace(network, hidden=hidden, heads=max(1, hidden // HEAD_SIZE), intermediate=4 * hidden)
 
 
+# Sizes that several systems have.
+_SMALL = dict(layers=12, hidden=256, heads=4, intermediate=1024, embedding=128)
+_NARROW = dict(hidden=128, heads=2, intermediate=512, embedding=128)
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
-_BERT = Network("bert", layers=12, hidden=256, heads=4, intermediate=1024, embedding=256, positions=128)
-_ALBERT = replace(_BERT, family="albert", embedding=128)
+_ALBERT = Network("albert", **_SMALL, positions=128)
+_BERT = replace(_ALBERT, family="bert", embedding=256)
 _BASELINE = dict(
     max_length=128, mask_prob=.15, bs=128, steps=1_500_000, warmup_steps=10_000, lr=5e-4,
     glue_lr=3e-4,
@@ -148,13 +151,13 @@ _TINY = dict(
     glue_lr=1e-3,
     initializer_range=.05,
 )
-_TINY_BERT = Network("bert", layers=2, hidden=128, heads=2, intermediate=512, embedding=128)
+_TINY_BERT = Network("bert", layers=2, **_NARROW)
 _TINY_ALBERT = replace(_TINY_BERT, family="albert")
 
 RECIPES = {
     # The paper's, and Google's released model.
     "small": Recipe(
-        **electra_networks(1 / 4, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
+        **electra_networks(1 / 4, **_SMALL),
         max_length=128, mask_prob=.15, bs=128, steps=1_000_000, warmup_steps=10_000, lr=5e-4,
         glue_lr=3e-4,
     ),
@@ -169,16 +172,16 @@ RECIPES = {
         glue_lr=5e-5, layer_decay=.9,
     ),
     "small++": Recipe(
-        **electra_networks(1, layers=12, hidden=256, heads=4, intermediate=1024, embedding=128),
+        **electra_networks(1, **_SMALL),
         max_length=512, mask_prob=.15, bs=128, steps=4_000_000, warmup_steps=10_000, lr=5e-4,
         glue_lr=3e-4,
     ),
-    "tiny": Recipe(**electra_networks(1 / 4, layers=2, hidden=128, heads=2, intermediate=512, embedding=128), **_TINY),
+    "tiny": Recipe(**electra_networks(1 / 4, layers=2, **_NARROW), **_TINY),
     # An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et
     # al., 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the
     # frequencies of tokens alone (docs/log.md).
     "mini": Recipe(
-        **electra_networks(1 / 2, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128),
+        **electra_networks(1 / 2, "roformer", layers=4, **_NARROW),
         max_length=64, mask_prob=.15, bs=64, steps=37_000, warmup_steps=1_000, lr=5e-4,
         glue_lr=3e-4,
     ),
@@ -187,7 +190,7 @@ RECIPES = {
     # of .525 on text with random replacements (`_utils/training/corrupted_text.py`), and .58 with a generator that was
     # trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
     "quickstart": Recipe(
-        **electra_networks(1, "roformer", layers=4, hidden=128, heads=2, intermediate=512, embedding=128, dropout=0.),
+        **electra_networks(1, "roformer", layers=4, **_NARROW, dropout=0.),
         max_length=48, mask_prob=.25, bs=32, steps=1_500, warmup_steps=60, lr=2e-3,
         glue_lr=1e-3,
         initializer_range=.05, tying="all", disc_weight=5.,

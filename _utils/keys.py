@@ -154,16 +154,16 @@ PRETRAIN_KEYS = {
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, 'prose' (2,000 tokens, of the "
         "corpus 'prose'), or a number: train a vocabulary of this size. With trained networks: a vocab.txt with words "
         "to add to their vocabulary, or a tokenizer that has their tokens and more.")),
-    "cased": Key(Literal[True, False, None], None, (
+    "cased": Key(bool | None, None, (
         "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
         "vocab.txt does if one of its tokens is a capital letter, or more than 1% have one.")),
-    "strip_accents": Key(Literal[True, False, None], None, (
+    "strip_accents": Key(bool | None, None, (
         "Whether the vocabulary removes accents and other marks, also those that belong to Japanese or Hindi "
         "letters. None: a trained one does unless it is cased, as BERT's; a vocab.txt does unless it is cased or "
         "has them, as capital letters above.")),
     "documents": Key(Literal["blank_line", "file", "line"], "blank_line", (
         "Documents in .txt files: 'blank_line' between two of them, or each 'file' or each 'line' is one.")),
-    "clean": Key(Literal[True, False, None], None, (
+    "clean": Key(bool | None, None, (
         "True: drop lines shorter than 80 characters and every \"()\". None: clean only the corpora that "
         "electra_pytorch cleans (D5).")),
     "long_lines": Key(Literal["truncate", "keep", None], None, (

@@ -18,7 +18,7 @@ import pyarrow
 from fastcore.basics import chunked
 
 from _utils.errors import UserError
-from _utils.files import content_key, file_chunks, recorded, write_text_atomically
+from _utils.files import content_key, file_chunks, recorded
 from _utils.names import EMBEDDED, hub_text, is_path
 from _utils.progress import Progress
 from _utils.text.hub_texts import check_hub_text, commit_of, download
@@ -89,10 +89,12 @@ def _hub_corpus(name, text, revisions, stream, cache_dir):
     """Return the corpus of a HubText. Its key is a hash of its parts, the commit, and how much of it is streamed."""
     commit = commit_of(name, text, revisions, cache_dir)
     key = content_key((*text[:4], commit, stream) if stream else (*text[:4], commit))
-    record = cache_dir / f"source_{key}.txt"  # that the hub has it, so that later runs need no connection
-    if not record.exists():
+
+    def check():
         check_hub_text(name, text, commit, bool(stream))
-        write_text_atomically(record, key)
+        return key
+
+    recorded(cache_dir / f"source_{key}.txt", check)  # that the hub has it, so that later runs need no connection
     if stream:
         return StreamedCorpus(name, key, text, commit, stream, cache_dir)
     return Corpus(name, key, partial(download, name, text, commit))

@@ -38,7 +38,6 @@ from _utils.tasks.settings import Settings
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, make_zip, rows_of
 from _utils.tasks.tables import table_key
 from _utils.tasks.task import Task
-from _utils.tasks.wsc import WSC
 from _utils.text.normalization import case_warnings
 from _utils.training import RunProcesses, choose_device, set_seed
 
@@ -106,7 +105,7 @@ class Group:
         c = self.c
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
         self.c = for_checkpoint(c, self.pretrained)
-        if c.wsc_trick and WSC.name in c.tasks:
+        if c.wsc_trick:
             self.pretrained.discriminator()  # UserError for another network
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
         print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "

@@ -149,7 +149,7 @@ def chosen_runs(c, runs, planned=()):
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "
                             f"finished, or '{path}' was deleted. Choose another run, finetune it, or restore the file.")
         chosen[name] = [known[run] for run in wanted] or finished[:1]
-    if not (planned or c.do_finetune or any(chosen.values())):
+    if not (c.do_finetune or any(chosen.values())):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first (without do_finetune=False), set tasks or group_name, or restore a checkpoint.")
     return chosen

@@ -175,14 +175,14 @@ class Runs(list):
         UserError if there is none, and if the checkpoint of the one with which the others began was deleted.
         """
         used = {run.mnli_run for run in self.of(group, task) if run.settings.start_from_mnli == mnli_group}
-        known = [run for run in self.of(mnli_group, "mnli").with_checkpoints() if run.run in used]
-        if used and not known:
-            path = run_path(mnli_group, "mnli", min(used))
-            raise UserError(f"The other runs of {task} in the group {group!r} began with '{path}', which was deleted. "
-                            "Restore it, or set another group_name.")
-        if known:
-            return known[0]
-        return None if is_planned else self.best_mnli(mnli_group, pretrained)
+        if not used:
+            return None if is_planned else self.best_mnli(mnli_group, pretrained)
+        for run in self.of(mnli_group, "mnli").with_checkpoints():
+            if run.run in used:
+                return run
+        path = run_path(mnli_group, "mnli", min(used))
+        raise UserError(f"The other runs of {task} in the group {group!r} began with '{path}', which was deleted. "
+                        "Restore it, or set another group_name.")
 
     def best_mnli(self, group, pretrained):
         """A group's best MNLI run that trained the encoder of the same pretrained weights. UserError if there is none.

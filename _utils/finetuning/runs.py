@@ -155,7 +155,8 @@ class Runs(list):
         The names of groups and custom tasks may contain the character that separates them in the names of checkpoints.
         """
         record = self.find(group, task, run)
-        if record and (differences := _differences(record, group, seed, settings)):
+        wanted = _values(group, seed, settings)
+        if record and (differences := _differing(_values(record.group, record.seed, record.settings), wanted)):
             raise UserError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
                             "Set another group_name for these runs.")
         return record
@@ -246,11 +247,6 @@ def run_path(group, task, run):
     logs.
     """
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
-
-
-def _differences(run, group, seed, settings):
-    """[text about each value that differs] between a FinishedRun and a wanted run of its task and number."""
-    return _differing(_values(run.group, run.seed, run.settings), _values(group, seed, settings))
 
 
 def _differing(stored, wanted):

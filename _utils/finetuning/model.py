@@ -2,7 +2,7 @@
 import copy
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -91,9 +91,9 @@ def load_finetuned(path, sentence_predictor):
     """
     checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
     run = finished_run(checkpoint, path)
-    weights, settings = checkpoint["model"], replace(run.settings, freeze=False)
+    weights = checkpoint["model"]
     untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
-    model = task_of(run).head.network(untrained, settings, sentence_predictor)
+    model = task_of(run).head.network(untrained, run.settings, sentence_predictor)
     load_weights(model, weights, path)
     is_edited = checkpoint.get("network", now := content_key(definitions_of(type(model)))) != now
     if is_edited and isinstance(model, sentence_predictor):

@@ -241,7 +241,8 @@ def report_checkpoints(runs, groups):
     For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models
     (facts.md#published-results), which is printed, too, if it covers the same tasks.
     """
-    common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
+    summaries = pd.concat({group: summarize(runs.of(group)) for group in groups}, axis=1)
+    common = summaries.xs("best", axis=1, level=1).dropna()
     shared = [title for title in AVERAGED_TITLES if title in common.index]
     if not shared:
         tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
@@ -249,14 +250,14 @@ def report_checkpoints(runs, groups):
                         "Finetune one task in all of them.")
     averages, of_groups = common.loc[shared].mean(), [record for record in runs if record.group in groups]
     compared = [(record.group, record) for record in of_groups if {*headline_scores(record)} & {*shared}]
-    n_runs = {group: scores_of.loc[shared, "runs"] for group in groups for scores_of in [summarize(runs.of(group))]}
+    n_runs = summaries.loc[shared].xs("runs", axis=1, level=1).astype(int)
     weights = {record.settings.pretrained_weights for record in of_groups}
     parts = [f"best runs, mean of {', '.join(shared)}", as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: "
              f"{_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
     parts += setting_differences(compared)
-    if len({*itertools.chain.from_iterable(n_runs.values())}) > 1:
-        parts += ["The best runs are of different numbers of runs:", pd.DataFrame(n_runs).to_string()]
+    if n_runs.stack().nunique() > 1:
+        parts += ["The best runs are of different numbers of runs:", n_runs.to_string()]
     if shared == AVERAGED_TITLES == published_titles(of_groups):
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)

@@ -182,7 +182,7 @@ class FinetunedModel:
 
     def predict_table(self, table, columns):
         """Predictions for the rows of a Table. columns: of the texts."""
-        check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
+        check_columns(table, columns, f"The columns of the texts are {columns}. Rename them, or pass a list of texts.")
         rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
         return self.task.prediction_files.predictions(self.outputs(rows).numpy(), rows)
 
@@ -215,8 +215,6 @@ def _table_of(texts, task):
     if isinstance(rows, pd.DataFrame):
         table = task.inputs.in_rows(Table("texts", rows.astype(object).set_axis(_places(rows)), {}))
         columns = names if {*names} <= {*table.rows} and not {*in_files} <= {*table.rows} else in_files
-        known = " or ".join(dict.fromkeys(map(str, (in_files, names))))
-        check_columns(table, columns, f"The columns of the texts are {known}. Rename them, or pass a list of texts.")
         return table, columns
     if len(names) == 1:
         rows = [[text] for text in rows]

@@ -1,5 +1,4 @@
 """Encoded texts, the windows of those that are too long, and padded batches."""
-import itertools
 from array import array
 from typing import NamedTuple
 
@@ -205,8 +204,7 @@ class PaddedBatchDL(SortedDL):
         self.multiple = 8 if is_on_gpu else 1
 
     def create_batches(self, samps):
-        samps = iter(samps)
-        while rows := list(itertools.islice(samps, self.bs)):
+        for rows in self.chunkify(samps):
             yield self.dataset.batch(rows, self.multiple)
 
     def to(self, device):

@@ -22,7 +22,7 @@ from _utils.training.corrupted_text import sentence_probabilities
 from _utils.training.processes import RunProcesses
 
 SHIPPED = Path(__file__).parents[2] / "benchmarks/results/mini/model/discriminator"
-ROWS = {"n_train": 1000, "n_dev": 500}
+ROWS = {"train": 1000, "dev": 500}  # of each table, at most
 SETTINGS = {"lr": 1e-3, "epochs": 6}  # the same for all networks
 SYNTHETIC = {"rows": 64, "epochs": 1}  # of GLUE's tasks
 PLOT = Path("checkpoints/quickstart.png")
@@ -49,7 +49,7 @@ def quickstart(c, run):
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
-    runs = f"mean of {counted(int(summary['runs'].max()), 'run')}; at most {ROWS['n_train']} training rows"
+    runs = f"mean of {counted(int(summary['runs'].max()), 'run')}; at most {ROWS['train']} training rows"
     print(f"\nMacro F1 in percent ({runs})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
@@ -97,7 +97,7 @@ def finetune_quietly(c, run):
 
 def write_tables():
     """Write the tables of sentences. Returns the dictionaries of the custom tasks."""
-    return write_sentence_tables(load_documents("prose_held_out", "datasets").documents["text"], TABLES, **ROWS)
+    return write_sentence_tables(load_documents("prose_held_out", "datasets").documents["text"], TABLES)
 
 
 def write_random_weights(pretrained):
@@ -147,22 +147,22 @@ def _with_tags(words, damaged):
 ROW_MAKERS = swapped_words, foreign_word, commas
 
 
-def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
+def write_sentence_tables(documents, folder):
     """Write the tables, real sentences with a mistake, or with something to restore, and return the dictionaries of the
     custom tasks. Training and dev rows are from different documents.
 
-    documents: strings with one sentence per line.   n_train, n_dev: rows of each table, at most.
+    documents: strings with one sentence per line.
     """
     documents = [[*filter(None, map(plain_words, document.split("\n")))] for document in documents]
     dev = documents[2::3]
     train = [document for i, document in enumerate(documents) if i % 3 < 2]
-    parts = {"train": (sum(train, []), n_train), "dev": (sum(dev, []), n_dev)}
+    parts = {"train": sum(train, []), "dev": sum(dev, [])}
     tasks = []
     for make in ROW_MAKERS:
         task = {"name": make.__name__, "metrics": "macro_f1"}
-        for split, (sentences, n) in parts.items():
+        for split, sentences in parts.items():
             task[split] = str(Path(folder, f"{make.__name__}_{split}.txt"))
-            rows = _rows(make, sentences, n, random.Random(f"{make.__name__} {split}"))
+            rows = _rows(make, sentences, ROWS[split], random.Random(f"{make.__name__} {split}"))
             write_text_atomically(Path(task[split]), _conll(rows))
         tasks.append(task)
     return tasks

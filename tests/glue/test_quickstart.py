@@ -62,7 +62,7 @@ def small_prose(empty_folder, monkeypatch):
 
 @pytest.mark.plots
 def test_three_networks_are_compared_and_the_plot_comes_last(small_prose, fresh_checkpoint, monkeypatch, capsys):
-    monkeypatch.setattr(quickstart, "ROWS", {"n_train": 32, "n_dev": 16})
+    monkeypatch.setattr(quickstart, "ROWS", {"train": 32, "dev": 16})
     monkeypatch.setattr(quickstart, "SETTINGS", {"lr": 1e-3, "epochs": 1})
     c = finetune.c.override(["quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "tasks=cola,rte",
                              "majority_for_missing=True", "logger=None", "device=cpu"])

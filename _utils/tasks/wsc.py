@@ -81,7 +81,6 @@ class WscHead(Head):
 class Wsc(Task):
     """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
     """
-    kind = "wsc"
     inputs_class = WscInputs
     head_class = WscHead
 

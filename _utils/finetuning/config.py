@@ -25,7 +25,7 @@ from _utils.keys import (
     number,
 )
 from _utils.names import announce_hub, find_checkpoint
-from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, STARTED_FROM_MNLI, check_glue_dir
+from _utils.tasks.task_names import GLUE_TASKS, GLUE_TEST_FILES, STARTED_FROM_MNLI
 
 
 def custom_tasks(module="definition"):
@@ -205,8 +205,10 @@ def check_files(config):
     """UserError for a checkpoint, a folder of tables or a file of a custom task that does not exist."""
     if config.do_finetune and (config.pretrained_checkpoint or "").endswith(".pth"):
         find_checkpoint(config.pretrained_checkpoint)
-    if not uses_synthetic_glue(config):
-        check_glue_dir(config.glue_dir)
+    folder = config.glue_dir
+    if not (uses_synthetic_glue(config) or folder is None or Path(folder).is_dir()):
+        raise UserError(f"Invalid value for glue_dir: {folder!r} is not a folder. Pass the folder of a GLUE download "
+                        "(with CoLA/, SST-2/ ...), or None to read the hub.")
     for task in config.tasks:
         if isinstance(task, dict):
             custom_tasks().files_of(task)

@@ -11,7 +11,7 @@ from _utils.hub import load_split
 from _utils.tasks.regression import Regression
 from _utils.tasks.tables import Table, TaskData, check_columns, is_test, read_tsv, to_dataset
 from _utils.tasks.task import Task
-from _utils.tasks.task_names import GLUE_TEST_FILES, check_glue_dir
+from _utils.tasks.task_names import GLUE_TEST_FILES
 
 HUB_GLUE = "nyu-mll/glue"
 
@@ -101,11 +101,10 @@ def as_task(task):
 def load_task(task, glue_dir=None, splits=None):
     """TaskData of a Task or its name; glue_dir=None reads the hub. splits: names of the splits to read, None: all.
 
-    Raises UserError if the folder or the hub cannot be read, for a file with other content than its name promises, and
-    for too many malformed rows (MAX_BAD_ROWS), with file and line.
+    Raises UserError if the hub cannot be read, for a file with other content than its name promises, and for too many
+    malformed rows (MAX_BAD_ROWS), with file and line.
     """
     task = as_task(task)
-    check_glue_dir(glue_dir)
     data = TaskData(task, {}, {}, [])
     for split in splits or task.splits:
         names = task.texts if is_test(split) else (*task.texts, "label")

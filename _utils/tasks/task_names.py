@@ -2,10 +2,6 @@
 
 Imported and checked before PyTorch is.
 """
-import os
-
-from _utils.errors import UserError
-
 # The submission: {name of a task of GLUE: {split of a test set: file of its predictions}}; AX is a test set of MNLI
 # (F38).
 GLUE_TEST_FILES = {
@@ -22,10 +18,3 @@ GLUE_TEST_FILES = {
 # Names of all tasks in glue.py. Others than GLUE's, which are not part of the submission, stand at the end.
 GLUE_TASKS = (*GLUE_TEST_FILES,)
 STARTED_FROM_MNLI = {"mrpc", "stsb", "rte"}  # the tasks to which the key start_from_mnli applies
-
-
-def check_glue_dir(folder):
-    """UserError if a value of the key glue_dir is not a folder; None is the hub."""
-    if folder is not None and not os.path.isdir(folder):
-        raise UserError(f"Invalid value for glue_dir: {str(folder)!r} is not a folder. Pass the folder of a GLUE "
-                        "download (with CoLA/, SST-2/ ...), or None to read the hub.")

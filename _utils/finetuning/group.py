@@ -115,7 +115,7 @@ class Group:
     def check_predicting_runs(self):
         """UserError for a run that cannot predict the test sets of its task, before anything is written."""
         for name, runs in chosen_runs(self.c, Runs()).items():
-            task = self.tables[name].task.of_runs(runs)
+            task = self.tables[name].task
             for record in runs if task.test_files else ():
                 check_same_task(record, task)
 

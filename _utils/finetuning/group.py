@@ -212,9 +212,10 @@ class Group:
         submission = None
         if self.processes.is_main:
             score_test_files(self.c, self.tables, load)
-            print(report(Runs().of(self.c.group_name)))
+            runs = Runs().of(self.c.group_name)
+            print(report(runs))
             submission = write_test_files(self.c, self.tables, load, predict_test)
-            save_result_plots(Runs().of(self.c.group_name))
+            save_result_plots(runs)
         self.processes.wait()  # until all is written
         runs = Runs().of(self.c.group_name)
         self.processes.close()

@@ -139,16 +139,15 @@ def chosen_runs(c, runs, planned=()):
     chosen = {}
     for name in names_of(c.tasks):
         of_task = runs.of(c.group_name, name)
-        finished = sorted(of_task.with_checkpoints(), key=lambda run: run.rank, reverse=True)
         new = {*planned} - {record.run for record in of_task}
-        known = {**dict.fromkeys(new), **{record.run: record for record in finished}}
+        known = {**dict.fromkeys(new), **{record.run: record for record in of_task.with_checkpoints()}}
         of_all = c.th_run if of_task or known else ()  # a list is for the tasks that have runs
         wanted = c.th_run.get(name, ()) if isinstance(c.th_run, dict) else of_all
         if missing := [run for run in wanted if run not in known]:
             path = run_path(c.group_name, name, missing[0])
             raise UserError(f"th_run names run {missing[0]} of {name}, but in the group {c.group_name!r} it is not "
                             f"finished, or '{path}' was deleted. Choose another run, finetune it, or restore the file.")
-        chosen[name] = [known[run] for run in wanted] or finished[:1]
+        chosen[name] = [known[run] for run in wanted] or [*filter(None, [of_task.best()])]
     if not (c.do_finetune or any(chosen.values())):
         raise UserError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
                         "Finetune first (without do_finetune=False), set tasks or group_name, or restore a checkpoint.")

@@ -117,7 +117,7 @@ class Group:
         for name, runs in chosen_runs(self.c, Runs()).items():
             task = self.tables[name].task
             for record in runs if task.test_files else ():
-                check_same_task(record, task)
+                check_same_task(record, task, record.path)
 
     def report_other_code(self):
         """Print a notice if finished runs were trained with other definitions, also where the rest is a log."""

@@ -255,9 +255,9 @@ def _differing(stored, wanted):
             for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
 
 
-def check_same_task(run, task, name=None):
-    """UserError if a FinishedRun was trained for another task than a Task. name: of its checkpoint; None: the usual."""
-    name = str(name or run.path)
+def check_same_task(run, task, path):
+    """UserError if a FinishedRun was trained for another task than a Task. path: of its checkpoint."""
+    name = str(path)
     if run.task != task.name:
         raise UserError(f"{name!r} was trained for the task {run.task!r}, not for {task.name!r}.")
     if differences := _differing(run.settings.own_task or {}, task.as_data() or {}):

@@ -12,7 +12,7 @@ from _utils.finetuning.runs import GLUE_FOLDER, Runs, setting_differences, task_
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.progress import counted
 from _utils.runs.log import read_metrics
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS
+from _utils.tasks.glue import PUBLISHED, PUBLISHED_METRICS, PUBLISHED_SEEDS
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
@@ -243,7 +243,7 @@ def report_checkpoints(runs, groups):
     """
     summaries = pd.concat({group: summarize(runs.of(group)) for group in groups}, axis=1)
     common = summaries.xs("best", axis=1, level=1).dropna()
-    shared = [title for title in AVERAGED_TITLES if title in common.index]
+    shared = [title for title in PUBLISHED if title in common.index]
     if not shared:
         tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
         raise UserError(f"The groups have no task of GLUE in common (WNLI does not count): {'; '.join(tasks)}. "
@@ -258,7 +258,7 @@ def report_checkpoints(runs, groups):
     parts += setting_differences(compared)
     if n_runs.stack().nunique() > 1:
         parts += ["The best runs are of different numbers of runs:", n_runs.to_string()]
-    if shared == AVERAGED_TITLES == published_titles(of_groups):
+    if shared == [*PUBLISHED] == published_titles(of_groups):
         parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
 

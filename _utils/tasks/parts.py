@@ -227,11 +227,6 @@ class PredictionFiles(Part):
         """
         write_text_atomically(path, text_of_predictions(self.written(decisions)))
 
-    @property
-    def accepted(self):
-        """Description of the predictions that the GLUE server accepts."""
-        return ", ".join(self.task.written_labels)
-
     def accepts(self, prediction):
         """Whether the GLUE server accepts a string as a prediction."""
         return prediction in self.task.written_labels

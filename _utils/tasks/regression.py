@@ -93,10 +93,6 @@ class RegressionFiles(PredictionFiles):
         """In the task's range with 3 decimals, as the server expects them."""
         return [f"{score:.3f}" for score in np.clip(decisions, *self.task.score_range)]
 
-    @property
-    def accepted(self):
-        return self.task.inputs.label_column.accepted
-
     def accepts(self, prediction):
         low, high = self.task.score_range
         return low <= pd.to_numeric(prediction, errors="coerce") <= high

@@ -26,7 +26,7 @@ def check_tsv(name, content, rows):
                             "test set's order.")
         if not task.prediction_files.accepts(prediction):
             raise UserError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use "
-                            f"{task.prediction_files.accepted}.")
+                            f"{task.inputs.label_column.accepted}.")
     if len(lines) != rows:
         raise UserError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} "
                         f"predictions). The official number is {OFFICIAL_ROWS[name]:,}; `python -m _utils "

@@ -113,9 +113,9 @@ def divided(texts, room, stride):
     """
     rooms = [room]
     if len(texts) == 2:
-        shorter = 0 if len(texts[0]) < len(texts[1]) else 1
-        used = min(len(texts[shorter]), room // 2)
-        rooms = [used, room - used] if shorter == 0 else [room - used, used]
+        first, second = map(len, texts)
+        of_first = min(first, room // 2) if first < second else room - min(second, room // 2)
+        rooms = [of_first, room - of_first]
     parts = []
     for text, space in zip(texts, rooms):
         step = min(space, max(1, min(stride, room) * space // room))

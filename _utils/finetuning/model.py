@@ -162,7 +162,7 @@ class FinetunedModel:
     task: its Task.   labels: in the order of the probabilities.   run: its FinishedRun.
     """
 
-    def __init__(self, path, sentence_predictor, device=None, precision=None):
+    def __init__(self, path, sentence_predictor, device, precision):
         self.path, self.sentence_predictor = str(path), sentence_predictor
         self.network, self.hf_tokenizer, self.run = load_finetuned(path, sentence_predictor)
         self.task, self.settings = task_of(self.run), self.run.settings

@@ -1,7 +1,6 @@
 """Tables and plots of finished runs, and comparisons of groups."""
 import itertools
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,22 +30,15 @@ def headline_scores(record, kind="scores"):
     return scores
 
 
-class Score(NamedTuple):
-    """A metric of a run on a dev set.   value: in percent, of errors in the unit of the labels.   text: the value."""
-    value: float
-    text: str
-
-
 def named_scores(task, scores):
-    """{"accuracy" or "matched accuracy": Score} of a run: every metric on every dev set, first the one that ranks the
-    runs. scores: {split: {metric: value}}.
+    """{"accuracy" or "matched accuracy": text} of a run: every metric on every dev set, in percent (errors in the unit
+    of the labels), first the one that ranks the runs.   scores: {split: {metric: value}}.
     """
     named = {}
     for split, metrics in scores.items():
         for metric, value in metrics.items():
-            is_error = metric in task.scores.errors
-            score = Score(value, f"{value:.4g}") if is_error else Score(100 * value, f"{100 * value:.2f}")
-            named[f"{split.removeprefix('validation').strip('_')} {metric}".strip()] = score
+            text = f"{value:.4g}" if metric in task.scores.errors else f"{100 * value:.2f}"
+            named[f"{split.removeprefix('validation').strip('_')} {metric}".strip()] = text
     return named
 
 
@@ -54,9 +46,9 @@ def format_scores(record):
     """The scores of a run in percent, in one line, each with those of the baselines."""
     task, parts = task_of(record), []
     baselines = {task.scores.baseline: named_scores(task, record.baselines), "TF-IDF": named_scores(task, record.words)}
-    for name, score in named_scores(task, record.scores).items():
-        others = [f"{kind} {scores[name].text}" for kind, scores in baselines.items() if name in scores]
-        parts.append(f"{name} {score.text}" + (f" ({', '.join(others)})" if others else ""))
+    for name, text in named_scores(task, record.scores).items():
+        others = [f"{kind} {texts[name]}" for kind, texts in baselines.items() if name in texts]
+        parts.append(f"{name} {text}" + (f" ({', '.join(others)})" if others else ""))
     return ", ".join(parts)
 
 
@@ -133,14 +125,14 @@ def table_of_runs(runs):
     lines = []
     for record in runs:
         task = task_of(record)
-        (metric, score), *others = named_scores(task, record.scores).items()
+        (metric, _), *others = named_scores(task, record.scores).items()
         lines.append({
             "task": task.title,
             "run": record.run,
             "seed": record.seed,
-            "score": score.value,
+            "score": record.score,
             "metric": metric,
-            "other metrics": ", ".join(f"{name} {other.text}" for name, other in others),
+            "other metrics": ", ".join(f"{name} {text}" for name, text in others),
             "training examples": record.train_rows,
             "lr": record.settings.lr,
             "bs": record.settings.bs,

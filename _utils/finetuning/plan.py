@@ -77,12 +77,10 @@ def settings_of(task, splits, values, c, pretrained):
 
     splits: {name: Dataset} of the task.   values: its hyperparameters.
     """
-    keys = [*CONFIGURED_SETTINGS, *task.head.keys]
-    if task.unordered:
-        keys.append("double_unordered")
     return Settings(
         **values,
-        **{key: c[key] for key in keys},
+        **{key: c[key] for key in (*CONFIGURED_SETTINGS, *task.head.keys)},
+        double_unordered=task.unordered and c.double_unordered,
         precision=choose_precision(c.precision, choose_device(c.device)),
         own_task=task.as_data(),
         start_from_mnli=task.name in STARTED_FROM_MNLI and c.start_from_mnli,

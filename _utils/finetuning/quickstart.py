@@ -1,5 +1,6 @@
 """Finetuning's quickstart: three networks on the same tables of real sentences, and a check of GLUE's files."""
 import contextlib
+import itertools
 import random
 from pathlib import Path
 
@@ -172,7 +173,7 @@ def _rows(make, sentences, n, rng):
     """The first n rows of the sentences in random order."""
     others = [word for words in sentences for word in words if is_long(word)]
     rows = (make(words, rng, others) for words in rng.sample(sentences, len(sentences)))
-    return [row for row, _ in zip(filter(None, rows), range(n))]
+    return list(itertools.islice(filter(None, rows), n))
 
 
 def _conll(rows):

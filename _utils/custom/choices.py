@@ -10,14 +10,7 @@ from transformers import AutoModelForMultipleChoice
 
 from _utils.custom.cells import without_fraction
 from _utils.custom.task import ClassInputs, CustomTask
-from _utils.custom.task_tables import (
-    choose_columns,
-    common_fields,
-    find_labels,
-    labels_by_split,
-    task_data,
-    to_datasets,
-)
+from _utils.custom.task_tables import common_fields, find_labels, labels_by_split, task_data, to_datasets
 from _utils.errors import UserError
 from _utils.tasks.parts import Head, Metrics
 from _utils.tasks.predictor import copy_output_layer
@@ -103,9 +96,9 @@ class Choices(CustomTask):
         choices, first, name = definition["choices"] or (), definition["first_choice"], definition["name"]
         if len(choices) < 2:
             raise UserError(f"The task {name!r} needs 'choices': the list of the columns of the choices, at least two.")
-        texts, labels = choose_columns(tables, definition)
-        tables = find_labels(tables, definition, [*texts, *choices], labels)
-        n, found = len(choices), {*labels_by_split(tables.labelled, *labels)["train"].map(without_fraction)}
+        tables = find_labels(tables, definition)
+        tables = tables._replace(texts=[*tables.texts, *choices])
+        n, found = len(choices), {*labels_by_split(tables.labelled, *tables.labels)["train"].map(without_fraction)}
         if first is None and "0" not in found:
             raise UserError(f"{definition['train']}: no label is 0, the position of the first of {n} choices, but "
                             f"{shortened(sorted(found))}. Set 'first_choice' of the task {name!r} to the label of the "

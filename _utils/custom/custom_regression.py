@@ -7,14 +7,7 @@ from sklearn.metrics import r2_score, root_mean_squared_error
 from _utils.custom.cells import numbers_in
 from _utils.custom.splits import MIN_ROWS
 from _utils.custom.task import CustomTask
-from _utils.custom.task_tables import (
-    choose_columns,
-    common_fields,
-    find_labels,
-    labels_by_split,
-    task_data,
-    to_datasets,
-)
+from _utils.custom.task_tables import common_fields, find_labels, labels_by_split, task_data, to_datasets
 from _utils.errors import UserError
 from _utils.tasks.regression import Regression, RegressionFiles, RegressionMetrics
 from _utils.tasks.tables import shortened
@@ -50,7 +43,7 @@ class CustomRegression(CustomTask, Regression):
 
     @classmethod
     def load(cls, definition, tables):
-        tables = find_labels(tables, definition, *choose_columns(tables, definition))
+        tables = find_labels(tables, definition)
         labels = labels_by_split(tables.labelled, *tables.labels)["train"]
         scores = numbers_in(labels)
         if scores[scores.abs() < np.inf].nunique() < 2:

@@ -12,7 +12,7 @@ from torch import nn
 from _utils.custom.cells import refuse
 from _utils.custom.definition import SEPARATOR
 from _utils.custom.task import ClassHead, Classification, ClassMetrics, ListInputs, class_data, class_task
-from _utils.custom.task_tables import check_separator, choose_columns, find_labels, labels_by_split
+from _utils.custom.task_tables import check_separator, find_labels, labels_by_split
 from _utils.errors import UserError
 from _utils.tasks.parts import PredictionFiles
 from _utils.tasks.tables import as_label, malformed
@@ -118,8 +118,8 @@ class MultiLabel(Classification):
     @classmethod
     def load(cls, definition, tables):
         """As `CustomTask.load`. The labels of a row are a list, a string with separators, or columns of 1 and 0."""
-        texts, columns = choose_columns(tables, definition)
-        found = find_labels(tables, definition, texts, columns)
+        found = find_labels(tables, definition)
+        columns = found.labels
         if len(columns) == 1:
             check_separator(tables["train"], columns[0], definition)
         separator = definition["separator"] or SEPARATOR

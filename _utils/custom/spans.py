@@ -7,8 +7,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapte
 from tokenizers import Regex, pre_tokenizers
 
 from _utils.custom.tag_schemes import entities
-from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagInputs, load_tags, text_and_tags
-from _utils.custom.task_tables import find_labels
+from _utils.custom.tagging import TagFiles, Tagging, TagHead, TagInputs, find_tags, load_tags
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
 from _utils.tasks.parts import Inputs, with_texts
@@ -161,8 +160,8 @@ class Spans(Tagging):
     @classmethod
     def load(cls, definition, tables):
         """As `CustomTask.load`. Character spans become tags."""
-        text, label = text_and_tags(tables, definition)
-        tables = find_labels(tables, definition, [text], [label])
+        tables = find_tags(tables, definition)
+        [text], [label] = tables.texts, tables.labels
         for split, table in tables.labelled.items():
             tables.labelled[split], changed = with_tags(table, text, label)
             if changed:

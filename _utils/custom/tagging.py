@@ -14,7 +14,7 @@ from _utils.custom.definition import TEXTS_ADVICE, is_conll
 from _utils.custom.table_files import by_sentence
 from _utils.custom.tag_schemes import as_bioes, check_scheme, in_scheme, mark_entities, scheme_warnings
 from _utils.custom.task import ClassHead, Classification, ClassMetrics, ListInputs, class_data, class_task
-from _utils.custom.task_tables import choose_columns, find_labels
+from _utils.custom.task_tables import find_labels
 from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
@@ -184,8 +184,8 @@ class Tagging(Classification):
         if definition["sentence"]:
             column, name = definition["sentence"], definition["name"]
             tables = {split: by_sentence(table, column, name, definition["groups"]) for split, table in tables.items()}
-        text, label = text_and_tags(tables, definition)
-        tables, train = find_labels(tables, definition, [text], [label]), tables["train"]
+        tables = find_tags(tables, definition)
+        [text], [label], train = tables.texts, tables.labels, tables.labelled["train"]
         labels = labels_in(train, label)
         refuse(train.source, labels, labels.map(is_nested), "labels are not lists of tags",
                f"If they are character spans, set 'kind': 'spans' of the task {definition['name']!r}.")
@@ -193,16 +193,16 @@ class Tagging(Classification):
         return load_tags(cls, definition, tables, mismatches)
 
 
-def text_and_tags(tables, definition):
-    """(column of the texts, column of the tags). UserError if they are not those of sentences."""
-    texts, [label] = choose_columns(tables, definition)
-    if len(texts) > 1:
+def find_tags(tables, definition):
+    """As `find_labels`, with one column of texts and one of tags. UserError if they are not those of sentences."""
+    found = find_labels(tables, definition)
+    if len(found.texts) > 1:
         raise UserError(f"{definition['train']}: tagging labels the words of one column, but 'text' of the task "
-                        f"{definition['name']!r} has two: {', '.join(texts)}. Set 'text' to one of them, or 'kind' to "
-                        "another kind.")
+                        f"{definition['name']!r} has two: {', '.join(found.texts)}. Set 'text' to one of them, or "
+                        "'kind' to another kind.")
     if is_conll(definition["train"]):
-        _check_sentences(tables["train"], texts[0], definition)
-    return texts[0], label
+        _check_sentences(tables["train"], *found.texts, definition)
+    return found
 
 
 def _check_sentences(table, text, definition):

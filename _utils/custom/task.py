@@ -13,14 +13,7 @@ from torch import nn
 from _utils.custom.cells import are_whole, ids_of_lists, items, numbers_in, without_fraction
 from _utils.custom.splits import contradictions, label_counts
 from _utils.custom.table_files import read_table
-from _utils.custom.task_tables import (
-    choose_columns,
-    common_fields,
-    find_labels,
-    labels_by_split,
-    task_data,
-    to_datasets,
-)
+from _utils.custom.task_tables import common_fields, find_labels, labels_by_split, task_data, to_datasets
 from _utils.custom.word_baseline import word_scores
 from _utils.errors import UserError
 from _utils.tasks.parts import Column, Head, Inputs, Metrics
@@ -142,7 +135,7 @@ class Classification(CustomTask):
 
     @classmethod
     def load(cls, definition, tables):
-        tables = find_labels(tables, definition, *choose_columns(tables, definition))
+        tables = find_labels(tables, definition)
         labels = labels_by_split(tables.labelled, *tables.labels)["train"]
         task = class_task(cls, definition, tables, labels)
         names = task.labels

@@ -65,11 +65,9 @@ def choose_columns(tables, definition):
     return texts, labels
 
 
-def find_labels(tables, definition, texts, labels):
-    """TaskTables of {split: Table}. UserError for lists of numbers.
-
-    texts, labels: columns.
-    """
+def find_labels(tables, definition):
+    """TaskTables of {split: Table}. UserError as from `choose_columns`, and for lists of numbers."""
+    texts, labels = choose_columns(tables, definition)
     check_lists(tables["train"], labels)
     labelled, unlabelled = dict(tables), None
     messages = [*keys_without_effect(definition), *(text for table in tables.values() for text in table.warnings)]

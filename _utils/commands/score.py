@@ -7,9 +7,8 @@ import pandas as pd
 from _utils.commands.predict import is_table
 from _utils.custom.table_files import read_table
 from _utils.errors import UserError
-from _utils.files import read_text
 from _utils.names import check_file
-from _utils.tasks.tables import Table, check_columns, malformed
+from _utils.tasks.tables import Table, check_columns, malformed, read_lines
 from _utils.training.pseudo_likelihood import load
 
 
@@ -42,7 +41,8 @@ def read_texts(file, text, group):
     """
     if file != "-":
         check_file(file, "Pass a file with one text per line, a table, or - for standard input.")
-    table = read_table(file) if is_table(file) else read_lines(file)
+    source = "standard input" if file == "-" else file
+    table = read_table(file) if is_table(file) else Table(source, read_lines(file).to_frame("text"), {})
     columns = {text: "text"} | ({group: "group"} if group else {})
     check_columns(table, columns, "Set --text and --group to columns of a .csv, .tsv, .jsonl or .parquet file. Other "
                                   "files have a text on each line.")
@@ -54,11 +54,3 @@ def read_texts(file, text, group):
         raise UserError(f"{table.source}, {place}: {problem} ({malformed([*problems], len(rows))}). Correct or remove "
                         "these rows.")
     return rows
-
-
-def read_lines(file):
-    """Table of a file, or of standard input (-), with a text on each line."""
-    lines = read_text(file, "Convert it to UTF-8.").removesuffix("\n").split("\n")
-    places = [f"line {number}" for number in range(1, len(lines) + 1)]
-    source = "standard input" if file == "-" else file
-    return Table(source, pd.DataFrame({"text": [line.removesuffix("\r") for line in lines]}, places), {})

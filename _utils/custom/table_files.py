@@ -22,7 +22,7 @@ from _utils.custom.definition import FORMATS, TEXTS_ADVICE, hub_table
 from _utils.custom.hub_tables import load_rows
 from _utils.errors import UserError, as_user_error
 from _utils.files import read_json_lines, read_text
-from _utils.tasks.tables import Table, check_columns, malformed, table_of_cells
+from _utils.tasks.tables import Table, check_columns, malformed, read_lines, table_of_cells
 
 # Lists without a comma between two strings, as NumPy prints them: Python would read one string.
 _WITHOUT_COMMA = re.compile(r"""['"]\s+['"]""")
@@ -156,8 +156,7 @@ def _table_of_objects(path, objects):
 
 
 def _read_conll(path):
-    lines = pd.Series(_text_of(path).removesuffix("\n").split("\n")).str.removesuffix("\r")
-    lines.index = [f"line {i}" for i in range(1, len(lines) + 1)]
+    lines = read_lines(path)
     is_word = ~lines.str.match(r"\s*(-DOCSTART-(\s.*)?)?$")  # some files have such a line between documents
     sentence, lines = (~is_word).cumsum()[is_word], lines[is_word]
     cells = lines.map(lambda line: line.split("\t") if "\t" in line else split_words(line))

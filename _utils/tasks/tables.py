@@ -75,11 +75,16 @@ def read_tsv(path, names=(), keep_empty=False):
 
     keep_empty: whether empty lines at the end of the file are rows.
     """
+    lines = read_lines(path, keep_empty)
+    return table_of_cells(path, pd.DataFrame([line.split("\t") for line in lines], lines.index), names)
+
+
+def read_lines(path, keep_empty=True):
+    """Series of the lines of a file, indexed by their places. Arguments as for `read_tsv`."""
     text = read_text(path, "Convert the file to UTF-8.")
     text = text.removesuffix("\n") if keep_empty else text.rstrip("\r\n")
     lines = text.split("\n")  # splitlines also splits at U+2028
-    cells = [line.removesuffix("\r").split("\t") for line in lines]
-    return table_of_cells(path, pd.DataFrame(cells, [f"line {i}" for i in range(1, len(lines) + 1)]), names)
+    return pd.Series([line.removesuffix("\r") for line in lines], [f"line {i}" for i in range(1, len(lines) + 1)])
 
 
 def table_of_cells(path, cells, names=()):

@@ -116,7 +116,7 @@ def file_chunks(path):
             yield chunk
 
 
-def read_text(path, advice):
+def read_text(path, advice="Convert the file to UTF-8."):
     """The text of a UTF-8 file, or for "-" of the standard input, with or without a byte order mark.
 
     Raises UserError, with the line and `advice`, for another encoding.

@@ -69,7 +69,7 @@ def read_sentences(path):
 
     Raises UserError if there are none.
     """
-    if not (sentences := [*filter(None, map(str.strip, read_text(path, "Convert it.").split("\n")))]):
+    if not (sentences := [*filter(None, map(str.strip, read_text(path).split("\n")))]):
         raise UserError(f"{path} contains no sentences. Write one on each line.")
     return pd.DataFrame({"sentence": sentences})
 

@@ -76,19 +76,15 @@ def list_in(text):
     return None
 
 
-def _text_of(path):
-    return read_text(path, "Convert the file to UTF-8.")
-
-
 def _read_csv(path):
-    text = _text_of(path)
+    text = read_text(path)
     header = re.sub('"[^"]*"', "", _HEADER.match(text)[0])
     delimiter = max(",;\t|", key=header.count)
     return _read_cells(path, text, strict=True, delimiter=delimiter, skipinitialspace=f"{delimiter} " in header)
 
 
 def _read_tsv(path):
-    table = _read_cells(path, _text_of(path), delimiter="\t", quoting=csv.QUOTE_NONE)
+    table = _read_cells(path, read_text(path), delimiter="\t", quoting=csv.QUOTE_NONE)
     quoted = [(place, cell) for place, *cells in table.rows.itertuples(name=None)
               for cell in filter(_QUOTED.fullmatch, cells)]
     if not quoted:

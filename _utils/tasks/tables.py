@@ -81,7 +81,7 @@ def read_tsv(path, names=(), keep_empty=False):
 
 def read_lines(path, keep_empty=True):
     """Series of the lines of a file, indexed by their places. Arguments as for `read_tsv`."""
-    text = read_text(path, "Convert the file to UTF-8.")
+    text = read_text(path)
     text = text.removesuffix("\n") if keep_empty else text.rstrip("\r\n")
     lines = text.split("\n")  # splitlines also splits at U+2028
     return pd.Series([line.removesuffix("\r") for line in lines], [f"line {i}" for i in range(1, len(lines) + 1)])

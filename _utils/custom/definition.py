@@ -148,14 +148,12 @@ _OPTIONAL_KEYS["train"] = _File
 
 
 def complete_custom_task(definition):
-    """The dictionary of a custom task with all keys: defaults for missing ones, lists for text and metrics.
+    """The dictionary of a custom task with all keys: None for missing ones, lists for text and metrics.
 
     Raises UserError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
-    on_hub = hub_table(definition.get("train"))
-    defaults = dict.fromkeys(_KEYS) | {"dev": None if on_hub else .1}
-    given = {key: value for key, value in definition.items() if value is not None}
-    task = MyConfig(given | {key: value for key, value in defaults.items() if key not in given}, _OPTIONAL_KEYS)
+    task = MyConfig({**definition, "train": definition.get("train")}, _OPTIONAL_KEYS)
+    on_hub = hub_table(task.train)
     path = Path(on_hub.path if on_hub else task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)

@@ -1,6 +1,7 @@
 """Tables of custom tasks on the Hugging Face hub."""
 import contextlib
 import re
+from functools import partial
 
 import datasets
 
@@ -29,14 +30,14 @@ def with_hub_splits(definition):
     with _loading(definition["train"], train):
         builder = open_builder(train.path, train.config)
         splits = {*(builder.info.splits or datasets.get_dataset_split_names(train.path, train.config))}
-    given = [split_on_hub(train, definition[key]) for key in ("dev", "test") if isinstance(definition[key], str)]
-    used = [table.split for table in (train, *map(hub_table, given)) if table and table.path == train.path]
-    splits -= {*re.findall(r"\w+", " ".join(used))}
-    chosen = dict(definition)
-    for key, names in (("dev", () if definition["groups"] else _DEV_SPLITS), ("test", ("test",))):
-        split = definition[key] or next(filter(splits.__contains__, names), None)
-        chosen[key] = split_on_hub(train, split) if isinstance(split, str) else split
-    return {**chosen, "dev": chosen["dev"] or .1}
+    on_hub = partial(split_on_hub, train)
+    given = {key: on_hub(definition[key]) for key in ("dev", "test") if isinstance(definition[key], str)}
+    used = [table.split for table in (train, *map(hub_table, given.values())) if table and table.path == train.path]
+    unused = splits - {*re.findall(r"\w+", " ".join(used))}
+    for key, names in (("dev", () if definition["groups"] else _DEV_SPLITS), ("test", ["test"])):
+        found = filter(unused.__contains__, names)
+        given.setdefault(key, definition[key] or next(map(on_hub, found), None))
+    return definition | given
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def load_custom_task(definition):
     read_file = KINDS[definition["kind"] or "classification"].read_file
     tables = {split: read_file(path) for split, path in files_of(definition).items()}
     kind = definition["kind"] or kind_of(tables["train"], definition)
-    return KINDS[kind].load({**definition, "kind": kind}, tables)
+    return KINDS[kind].load({**definition, "kind": kind, "dev": definition["dev"] or .1}, tables)
 
 
 def kind_of(table, definition):

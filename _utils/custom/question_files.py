@@ -130,19 +130,20 @@ def _row(question, context):
     answer = next(iter(places), {"text": ""})  # F54
     start = answer.get("char_spans", [[answer.get("answer_start")]])[0][0]
     start = -1 if start is None else int(start)
-    first, last = locate(words_of(context), answer["text"], start, len(context))
+    first, last = locate(context, answer["text"], start)
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
             "label": texts, "is_impossible": int(is_impossible), "answer": answer["text"], "answer_start": start,
             "first_word": first, "last_word": last}
 
 
-def locate(words, answer, start, n):
-    """(first, last) word of an answer at a character of a context of n characters; (-1, -1) if it is not there.
+def locate(context, answer, start):
+    """(first, last) word of an answer at a character of its context; (-1, -1) if it is not there.
 
     Case and spaces may differ. As in Google's code the answer may begin anywhere in its words (F53, F54); where the
     context has no words, it has to be at that character.
     """
-    if not (answer and 0 <= start <= n - len(answer)):
+    words = words_of(context)
+    if not (answer and 0 <= start <= len(context) - len(answer)):
         return -1, -1
     first, last = (bisect_right(words, i, key=re.Match.start) - 1 for i in (start, start + len(answer) - 1))
     if first < 0:
@@ -150,7 +151,7 @@ def locate(words, answer, start, n):
     if all(are_words(words)[first:last + 1]):
         is_there = _plain(answer) in " ".join(word[0] for word in words[first:last + 1]).lower()
     else:
-        is_there = _plain(answer) == _plain(words[0].string[start:start + len(answer)])
+        is_there = _plain(answer) == _plain(context[start:start + len(answer)])
     return (first, last) if is_there else (-1, -1)
 
 

@@ -59,9 +59,9 @@ class QuestionRows(EncodedRows):
     """Encoded questions, with a row for each span of their contexts, of at most max_length tokens (F56-F61).
 
     questions: Dataset with the columns question, context, answer (text), answer_start (its first character in the
-    context), first_word and last_word (of the answer; -1: unknown), is_impossible, and label (the true answers).
+    context), first_word and last_word (of the answer; -1: unknown), and is_impossible.
     options: QuestionOptions.
-    gold: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans
+    labels: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans
     without the answer have start and end 0, but count as answerable (F61).
     rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in
     it, the position of this token in the row, and their number.   contexts: the Context of each row.
@@ -72,7 +72,7 @@ class QuestionRows(EncodedRows):
 
     def __init__(self, questions, hf_tokenizer, max_length, options):
         tokenizer = text_tokenizer(hf_tokenizer)
-        self.questions, self.hf_tokenizer, self.options = questions, hf_tokenizer, options
+        self.hf_tokenizer, self.options = hf_tokenizer, options
         self.rows_of, self.contexts = [], []
         room, texts, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
         for row in questions:
@@ -99,7 +99,7 @@ class QuestionRows(EncodedRows):
             texts.append((windows, 0))  # of any length: dividing them is the rule
             self.rows_of.append(range(len(spans) - len(windows), len(spans)))
         super().__init__(texts, labels, hf_tokenizer.pad_token_id)
-        self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
+        self.spans = np.array(spans)
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows.
@@ -107,7 +107,7 @@ class QuestionRows(EncodedRows):
         The first four are (B, L), starts (B,) and labels (B, 3).
         """
         *inputs, is_answer = super().batch(rows, multiple)
-        return *inputs, is_answer == 1, self.gold[rows, 0], self.gold[rows]
+        return *inputs, is_answer == 1, self.labels[rows, 0], self.labels[rows]
 
 
 def target_of(row, context, document, answer):

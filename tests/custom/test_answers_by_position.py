@@ -53,7 +53,7 @@ def questions_of(folder, context, answer, start):
 
 def target_and_text(rows):
     """(characters of the context that training aims at, the text of a model that predicts exactly them)."""
-    [[start, end, _]], [[_, offset, _]] = rows.gold.tolist(), rows.spans.tolist()
+    [[start, end, _]], [[_, offset, _]] = rows.labels.tolist(), rows.spans.tolist()
     places = rows.contexts[0].tokens[start - offset], rows.contexts[0].tokens[end - offset]
     one = torch.ones(1, 1)
     [found] = find_answers(rows, candidates(one, start * one, one[None], end * one[None], one[0]))
@@ -74,7 +74,7 @@ def test_spans_of_a_long_text_without_spaces_have_the_answer_at_its_place(tmp_pa
     context = "周三写书。" * 30 + "周三住在河边。"
     questions = questions_of(tmp_path, context, "周三", 150)
     rows = QuestionRows(questions, uncased(context), 64, QuestionOptions(doc_stride=16))
-    starts = rows.gold[:, 0].tolist()
+    starts = rows.labels[:, 0].tolist()
     assert {first + start - offset for (first, offset, _), start in zip(rows.spans.tolist(), starts) if start} == {150}
     assert [start > 0 for start in starts] == [first <= 150 and 152 <= first + n for first, _, n in rows.spans]
 

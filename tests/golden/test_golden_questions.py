@@ -198,18 +198,19 @@ def recorded_candidates(arrays, options):
 def test_answers_and_scores_match_google(folder, tokenizer, name):
     expected = recorded(folder / "postprocess.json")[name]
     task, options = expected["task"], options_of(expected["config"], expected["task"], doc_stride=32)
-    rows = QuestionRows(read_questions(folder / FILES[task]), tokenizer, 128, options)
+    questions = read_questions(folder / FILES[task])
+    rows = QuestionRows(questions, tokenizer, 128, options)
     arrays = {key.partition("|")[2]: values for key, values in recorded(folder / "postprocess.npz").items()
               if key.startswith(f"{task}|")}
     found = find_answers(rows, recorded_candidates(arrays, options))
-    ids = rows.questions["id"][:]
+    ids = questions["id"][:]
     assert dict(zip(ids, (answers.text for answers in found))) == expected["predictions"]
     for key, answers in zip(ids, found):
         for text, (best, _, _, probability) in zip(answers.n_best, expected.get("nbest", {}).get(key, ())):
             assert text == best and answers.n_best[text] == pytest.approx(probability, abs=1e-6)
         if options.has_unanswerable:
             assert answers.null_odds == pytest.approx(expected["null_odds"][key], abs=1e-5)
-    scores, results = score_answers(found, rows.labels, options), expected["results"]
+    scores, results = score_answers(found, questions["label"][:], options), expected["results"]
     names = {"exact": "exact_match", "f1": "f1"}
     if options.has_unanswerable:
         names = {metric: metric.replace("threshold", "thresh") for metric in scores}
@@ -224,17 +225,18 @@ def test_a_model_answers_as_googles(folder, encoder, name):
     vocab = (folder.parent / "micro_ckpt/vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
     expected = recorded(folder / "pipeline.json")[name]
     options = options_of(expected["config"])
-    rows = QuestionRows(read_questions(folder / FILES["squad"]), tokenizer_from_tokens(vocab), 64, options)
+    questions = read_questions(folder / FILES["squad"])
+    rows = QuestionRows(questions, tokenizer_from_tokens(vocab), 64, options)
     assert len(rows) == expected["n_features"]
     ids, mask, types, is_answer, starts, _ = rows.batch(np.arange(len(rows)))
     head = head_of(NUMBERS["modes"][name], options)[0].eval()
     with torch.no_grad():
         outputs = head(encoder(ids, mask, types).last_hidden_state, is_answer, starts)
     found = find_answers(rows, outputs)
-    assert dict(zip(rows.questions["id"], (answers.text for answers in found))) == expected["predictions"]
-    odds = dict(zip(rows.questions["id"], (answers.null_odds for answers in found)))
+    assert dict(zip(questions["id"], (answers.text for answers in found))) == expected["predictions"]
+    odds = dict(zip(questions["id"], (answers.null_odds for answers in found)))
     assert odds == pytest.approx(expected["null_odds"], abs=2e-4)
-    scores = score_answers(found, rows.labels, options)
+    scores = score_answers(found, questions["label"][:], options)
     for key in ("exact", "f1", "best_f1"):
         assert 100 * scores[key] == pytest.approx(expected["results"][key], abs=1e-5)
 

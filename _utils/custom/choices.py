@@ -105,7 +105,7 @@ class Choices(CustomTask):
                             "first choice, such as 'first_choice': 1 (0, 1, 'A' or 'a').")
         spellings = {0: range(n), 1: range(1, n + 1), "A": string.ascii_uppercase, "a": string.ascii_lowercase}
         names = tuple(map(str, spellings[first or 0][:n]))
-        task = cls(**common_fields(cls, definition, names), **tables.fields, labels=names)
+        task = cls(**common_fields(cls, definition), **tables.fields, labels=names)
         splits, labelled = to_datasets(tables, definition, task, classes_of=lambda labels: labels)
         return task_data(task, splits, labelled, tables.messages, f"{n} choices, labelled {shortened(names)}")
 

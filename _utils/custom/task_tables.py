@@ -91,7 +91,7 @@ def _has_labels(test, train, columns):
         return False, [f"{test.source} has no column {missing[0]!r}, so it is not scored. Rename the column {near!r} "
                        "if it has the labels"] * bool(is_renamed)
     trained, found = _labels_of(train, columns), _labels_of(test, columns)
-    found -= {"", "[]"}
+    found.discard("")
     unknown, warnings = {"-1", "-1.0"}, []
     if found and found <= unknown:
         are_known = "as in some training rows, so they count" if found & trained else "so it is only predicted"
@@ -105,7 +105,7 @@ def _has_labels(test, train, columns):
 def _labels_of(table, columns):
     """The different labels in columns of a Table, as strings. Those of lists are their items."""
     cells = table.rows[columns].to_numpy().ravel()
-    return {as_label(item) for cell in cells for item in (cell or [cell] if isinstance(cell, list) else [cell])}
+    return {as_label(item) for cell in cells for item in (cell if isinstance(cell, list) else [cell])}
 
 
 def labels_by_split(tables, column):
@@ -116,7 +116,7 @@ def labels_by_split(tables, column):
 def common_fields(kind, definition, labels=(), applicable=None):
     """{field: value} that all kinds of custom tasks have. UserError for a metric that does not apply.
 
-    labels: names of the classes.   applicable: names of metrics, None: all of the kind.
+    labels: names of the classes.   applicable: names of metrics that can be computed for them; None: all of the kind.
     """
     name, wanted = definition["name"], definition["metrics"] or []
     applicable = applicable or [*kind.metrics_class.functions]

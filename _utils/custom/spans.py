@@ -1,6 +1,6 @@
 """Character spans of annotation tools, such as [[0, 4, "PER"]], which are tags of words in training and prediction."""
 import json
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import pandas as pd
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
@@ -30,20 +30,13 @@ class _Item(BaseModel, coerce_numbers_to_str=True):
         validation_alias=AliasChoices("label", "labels", "entity_group", "entity", "type", "tag"))
 
 
-class Span(NamedTuple):
-    """text[start:end] has this label."""
-    start: int
-    end: int
-    label: str
-
-
 def words_in(text):
     """[(word, start, end)] of a text."""
     return [(word, *place) for word, place in WORDS.pre_tokenize_str(text)]
 
 
 def read_spans(cell):
-    """[Span] of a list of [start, end, label], or of dictionaries such as {"start": 0, "end": 4, "label": "PER"}.
+    """[(start, end, label)] of a list of [start, end, label], or of dictionaries with these keys.
 
     These are the exports of doccano, Label Studio, Prodigy and spaCy ({"entities": [...]}), and the output of pipelines
     of transformers. ValueError for another cell.
@@ -52,7 +45,7 @@ def read_spans(cell):
         spans = _ITEMS.validate_python(cell.get("entities") if isinstance(cell, dict) else cell)
     except ValidationError:
         raise ValueError(f"{cell!r:.60}, which is not a list of spans") from None
-    return [Span(span.start, span.end, "".join(span.label)) for span in spans]
+    return [(span.start, span.end, "".join(span.label)) for span in spans]
 
 
 def _as_dictionary(item):
@@ -77,13 +70,13 @@ def tags_of_spans(text, spans):
     """
     words = words_in(text)
     tags = ["O"] * len(words)
-    for span in sorted(spans, key=lambda span: span.start - span.end):
-        if not 0 <= span.start < span.end <= len(text):
-            raise ValueError(f"{[*span]}, which is not a part of the text, which has {len(text)} characters"
+    for start, end, label in sorted(spans, key=lambda span: span[0] - span[1]):
+        if not 0 <= start < end <= len(text):
+            raise ValueError(f"{[start, end, label]}, which is not a part of the text, which has {len(text)} characters"
                              f"{about_code_units([text])}")
-        covered = [i for i, (_, start, end) in enumerate(words) if start < span.end and span.start < end]
+        covered = [i for i, (_, first, last) in enumerate(words) if first < end and start < last]
         if {tags[i] for i in covered} == {"O"}:
-            tags[covered[0]:covered[-1] + 1] = [f"B-{span.label}"] + [f"I-{span.label}"] * (len(covered) - 1)
+            tags[covered[0]:covered[-1] + 1] = [f"B-{label}"] + [f"I-{label}"] * (len(covered) - 1)
     return tags
 
 
@@ -106,7 +99,7 @@ def with_tags(table, text, label):
         except ValueError as error:
             problems.setdefault(place, f"the column {label!r} contains {error}")
             continue
-        if {*spans} != {Span(*span) for span in spans_of_tags(words, tags[place])}:
+        if {*spans} != {*map(tuple, spans_of_tags(words, tags[place]))}:
             changed.append(place)
     if not tags:
         place = next(iter(problems))

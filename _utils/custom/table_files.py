@@ -108,8 +108,7 @@ def _read_cells(path, text, **dialect):
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes "
                         "or commas.") from None
-    [(_, header), *rows] = rows.items() or [("", [])]
-    rows = dict(rows)
+    header = rows.pop(next(iter(rows), None), [])
     table = table_of_cells(path, pd.DataFrame(rows.values(), rows), [*map(str.strip, header)])
     repeated = [place for place, cells in rows.items() if cells == header and len(cells) > 1]
     return table._replace(problems=table.problems | dict.fromkeys(repeated, "the header is repeated"))

@@ -234,15 +234,13 @@ def load_tags(kind, definition, tables, mismatches):
         tables.labelled[split] = table._replace(problems=problems | table.problems)
     _check_lengths(tables.labelled["train"], *tables.labels, definition["name"])
     labels = {split: of_split.explode().dropna().map(as_label) for split, of_split in tags.items()}
-    of_test = labels.pop("test", None)
+    of_test = labels.pop("test", pd.Series(dtype=object))
     known = pd.concat(labels.values())  # a word of the dev set may have a tag that is in no training sentence
     if definition["metrics"] is None and not mark_entities(known):
         definition = {**definition, "metrics": ClassMetrics.default_metrics}
     groups = definition["groups"] if definition["sentence"] else None
     task = class_task(kind, definition, tables, known, sentence=definition["sentence"], groups=groups)
-    unknown = []
-    if of_test is not None:
-        unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]
+    unknown = [tag for tag in of_test.unique() if tag not in task.inputs.label_ids]
     if unknown:
         tables.messages.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, "
                                "which are never predicted")

@@ -122,8 +122,8 @@ def _of_electra_pytorch(checkpoint, path, vocab):
     """
     # saved with or without the optimizer
     weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint
-    is_other = not isinstance(checkpoint, dict) or {"tokenizer", "config"} & checkpoint.keys()
-    if is_other or not any(str(name).startswith("generator.electra.") for name in weights):
+    is_of_pair = has_keys(weights, {"generator.electra.embeddings.word_embeddings.weight": torch.Tensor})
+    if not is_of_pair or {"tokenizer", "config"} & checkpoint.keys():
         raise UserError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
                         "resuming. Use one of their milestones or finetuned checkpoints.")
     if vocab is None:

@@ -53,10 +53,8 @@ def write_card(folder, network, hf_tokenizer, title, training, made_by, facts, f
     """
     name = type(network).__name__
     pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
-    results = facts.pop("eval_results", None)
-    if results:
-        metrics = [*dict.fromkeys(result.metric_type for result in results)]
-        facts |= {"model_name": title, "eval_results": results, "metrics": metrics}
+    if results := facts.get("eval_results"):
+        facts |= {"model_name": title, "metrics": [*dict.fromkeys(result.metric_type for result in results)]}
     metadata = ModelCardData(
         library_name="transformers",
         tags=[network.config.model_type],

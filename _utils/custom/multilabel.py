@@ -187,6 +187,5 @@ def _with_lists(table, columns, separator):
 
 def _labels_in_cell(separator, cell):
     """The labels in a cell: a list, or a string with separators."""
-    if isinstance(cell, list):
-        return [*filter(None, map(as_label, cell))]
-    return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
+    labels = cell if isinstance(cell, list) else as_label(cell).split(separator)
+    return [*filter(None, map(as_label, labels))]

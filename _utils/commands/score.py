@@ -1,5 +1,6 @@
 """Score texts with a pretrained network: `python -m _utils score`."""
 import json
+import re
 import sys
 
 import pandas as pd
@@ -29,7 +30,7 @@ def score(checkpoint, file, *, text, group, tokens, part, device):
     columns["text"] = table["text"]
     print(*columns, sep="\t")
     for line in zip(*columns.values()):
-        print(*(" ".join(str(cell).split("\t")).replace("\n", " ").replace("\r", " ") for cell in line), sep="\t")
+        print(*(re.sub(r"[\t\r\n]", " ", str(cell)) for cell in line), sep="\t")
     print(f"Score of a token: {scorer.meaning}.", file=sys.stderr)
 
 

@@ -62,7 +62,7 @@ def _as_lists(column, problems):
                                  f"{others.iloc[0]!r:.60} ({malformed(others.index, len(written))}). Write lists such "
                                  "as ['art', 'news'], with commas, in all of its rows.")
         return column
-    return lists.reindex(column.index).where(column.index.isin(lists.index), column)
+    return lists.reindex(column.index).fillna(column)
 
 
 def list_in(text):

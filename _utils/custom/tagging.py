@@ -91,6 +91,12 @@ class TagHead(ClassHead):
         return exported_tokenizer_of_words(hf_tokenizer, settings.max_length, self.word_splitter), {}
 
 
+def split_tags(tags, sentences):
+    """The tags of all words as a list for each sentence."""
+    tags = iter(tags)
+    return [list(itertools.islice(tags, len(words))) for words in sentences]
+
+
 class TagMetrics(ClassMetrics):
     """Tags of all words, and whole entities."""
     functions = {"entity_f1": None, "accuracy": ClassMetrics.functions["accuracy"],
@@ -126,8 +132,8 @@ class TagMetrics(ClassMetrics):
 
     def _tags(self, labels, *ids):
         """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
-        names, ends = list(map(as_bioes, self.task.labels)), np.cumsum(list(map(len, labels)))[:-1]
-        return [[[names[i] for i in sentence] for sentence in np.split(words, ends)] for words in ids]
+        names = list(map(as_bioes, self.task.labels))
+        return [split_tags(map(names.__getitem__, words), labels) for words in ids]
 
 
 class TagFiles(PredictionFiles):
@@ -135,8 +141,7 @@ class TagFiles(PredictionFiles):
 
     def in_sentences(self, tags, rows):
         """The tags of all words as a list for each sentence of a Dataset."""
-        tags = iter(tags)
-        return [list(itertools.islice(tags, len(words))) for words in self.task.inputs.sentences(rows)]
+        return split_tags(tags, self.task.inputs.sentences(rows))
 
     def write(self, path, rows, decisions):
         """Write `word TAB tag` for each word, and an empty line after each sentence.

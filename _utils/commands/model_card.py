@@ -126,7 +126,7 @@ def facts_of_finetuning(run, task):
         )
         for split, scores in run.scores.items()
         for metric, value in scores.items()
-        if isinstance(value, float) and math.isfinite(value)
+        if math.isfinite(value)
     ]
     return {"eval_results": results, "datasets": [HUB_GLUE] if is_glue else None, "language": "en" if is_glue else None,
             "base_model": run.pretrained_checkpoint if is_hub_id(run.pretrained_checkpoint) else None}

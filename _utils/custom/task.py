@@ -185,7 +185,7 @@ def class_data(task, definition, tables, classes_of=None, label_key=str, unknown
     unknown: labels that only the test set has. The Task lacks them, because they may change.   details: as for
     `task_data`.
     """
-    test_task = replace(task, labels=(*task.labels, *unknown)) if unknown else None
+    test_task = replace(task, labels=(*task.labels, *unknown))
     splits, labelled = to_datasets(tables, definition, task, classes_of, test_task)
     if definition["class_weights"]:
         task = replace(task, class_weights=task.balanced_weights(splits["train"]["label"][:]))

@@ -90,12 +90,17 @@ class MultiLabelFiles(PredictionFiles):
     def named(self, decisions):
         return [[self.task.labels[i] for i in np.flatnonzero(row)] for row in decisions]
 
+    def joined(self, labels):
+        """Several labels of a text as one string: with "|" between them, or as a JSON list if a name has that."""
+        if any(SEPARATOR in name for name in self.task.labels):
+            return json.dumps(labels, ensure_ascii=False)
+        return SEPARATOR.join(labels)
+
     def written(self, decisions):
-        return [joined(labels, self.task.labels) for labels in self.named(decisions)]
+        return list(map(self.joined, self.named(decisions)))
 
     def lines(self, texts, predictions):
-        labels = [joined(labels, self.task.labels) for labels in predictions.labels]
-        return super().lines(texts, predictions._replace(labels=labels))
+        return super().lines(texts, predictions._replace(labels=map(self.joined, predictions.labels)))
 
 
 @kind_of_task
@@ -152,16 +157,6 @@ def _rarest(labels):
     labels = pd.Series(labels)
     counts = labels.explode().value_counts()
     return labels.map(lambda of_text: min(of_text, key=counts.get, default=-1))
-
-
-def joined(labels, names):
-    """Several labels of a text as one string: with "|" between them, or as a JSON list if that is part of a name.
-
-    names: of all labels of the task.
-    """
-    if any(SEPARATOR in name for name in names):
-        return json.dumps(labels, ensure_ascii=False)
-    return SEPARATOR.join(labels)
 
 
 def _with_lists(table, columns, separator):

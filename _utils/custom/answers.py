@@ -33,8 +33,8 @@ def find_answers(rows, outputs):
     rows: QuestionRows.   outputs: of each row, (N, 3 * (n * n + 1)), from `questions.candidates`.
     """
     answers, options, outputs = [], rows.options, outputs.unflatten(1, (-1, 3))
-    for indexes in rows.rows_of:
-        texts, pairs = {}, outputs[indexes.start:indexes.stop].tolist()
+    for end, n in zip(np.cumsum(rows.n_windows), rows.n_windows):
+        texts, pairs, indexes = {}, outputs[end - n:end].tolist(), range(end - n, end)
         for score, *place in _valid_pairs(rows, indexes, pairs) if indexes else ():
             texts.setdefault(_text(rows, *place), score)
             if len(texts) == options.n_best:

@@ -63,8 +63,8 @@ class QuestionRows(EncodedRows):
     options: QuestionOptions.
     labels: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans
     without the answer have start and end 0, but count as answerable (F61).
-    rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in
-    it, the position of this token in the row, and their number.   contexts: the Context of each row.
+    spans: (N, 3) of each row, the first of the context's tokens in it, the position of this token in the row, and their
+    number.   contexts: the Context of each row.
     A question that leaves no room for its context, where Google's code does not terminate (F56), is cut to half of the
     room.
     """
@@ -73,7 +73,7 @@ class QuestionRows(EncodedRows):
     def __init__(self, questions, hf_tokenizer, max_length, options):
         tokenizer = text_tokenizer(hf_tokenizer)
         self.hf_tokenizer, self.options = hf_tokenizer, options
-        self.rows_of, self.contexts = [], []
+        self.contexts = []
         room, texts, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
         for row in questions:
             document, context = encode_context(row["context"], tokenizer)
@@ -97,7 +97,6 @@ class QuestionRows(EncodedRows):
                 spans.append((first, offset, len(part)))
                 self.contexts.append(context)
             texts.append((windows, 0))  # of any length: dividing them is the rule
-            self.rows_of.append(range(len(spans) - len(windows), len(spans)))
         super().__init__(texts, labels, hf_tokenizer.pad_token_id)
         self.spans = np.array(spans)
 

@@ -46,21 +46,18 @@ GENERATOR = TrainedNetwork("generator", "generator", "generator")
 DISCRIMINATOR = TrainedNetwork("discriminator", "discriminator", "discriminator")
 
 
-def smoothing(value):
-    """The number that a setting of label smoothing stands for: True is .1, False 0."""
-    return .1 if value is True else float(value)
-
-
 class WeightedLoss(nn.Module):
     """A loss function that is the sum of its terms times `loss_weights`.
 
     It has the arguments and results of Pretrain.ipynb's ELECTRALoss. A subclass defines `terms`, which returns them
     as a tuple, named if they are not gen_loss and disc_loss. n_slots, n_tokens: of the whole batch.
+    gen_label_smooth: False, a number, or True for .1.
     """
 
-    def __init__(self, loss_weights):
+    def __init__(self, loss_weights=(1., 1.), gen_label_smooth=False):
         super().__init__()
         self.loss_weights = loss_weights
+        self.gen_smooth = .1 if gen_label_smooth is True else float(gen_label_smooth)
 
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
         losses = self.terms(pred, targ_ids, *(counts or self.counts(pred)))

@@ -2,12 +2,9 @@
 
 It is BERT's objective, and the first half of ELECTRA (F92).
 """
-from typing import NamedTuple
-
-import torch
 import torch.nn.functional as F
 
-from _utils.objectives.base import BY_MASKED_LM, GENERATOR, Objective, WeightedLoss, smoothing
+from _utils.objectives.base import BY_MASKED_LM, GENERATOR, Objective, WeightedLoss
 
 
 def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
@@ -17,20 +14,11 @@ def masked_lm_loss(logits, pred, targ_ids, n_slots, smooth=0.):
     return (nll * pred.slots.weights).sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
 
 
-class GeneratorLoss(NamedTuple):
-    """The term of the loss of a masked language model."""
-    gen_loss: torch.Tensor
-
-
 class MaskedLMLoss(WeightedLoss):
     """gen_weight * the cross-entropy at the masked positions."""
 
-    def __init__(self, gen_label_smooth=False, gen_weight=1.):
-        super().__init__((gen_weight,))
-        self.gen_smooth = smoothing(gen_label_smooth)
-
     def terms(self, pred, targ_ids, n_slots, n_tokens):
-        return GeneratorLoss(masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth))
+        return (masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth),)
 
 
 class MaskedLM(Objective):
@@ -39,4 +27,4 @@ class MaskedLM(Objective):
     training = {"generator": BY_MASKED_LM}
 
     def build_loss(self, c, electra_loss):
-        return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)
+        return MaskedLMLoss((c.gen_weight,), c.gen_smooth_label)

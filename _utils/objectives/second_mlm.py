@@ -4,7 +4,7 @@ from typing import NamedTuple
 import torch
 
 from _utils.networks.faster_layers import logits_at
-from _utils.objectives.base import DISCRIMINATOR, GENERATOR, Objective, WeightedLoss, smoothing
+from _utils.objectives.base import DISCRIMINATOR, GENERATOR, Objective, WeightedLoss
 from _utils.objectives.mlm import masked_lm_loss
 
 
@@ -40,10 +40,6 @@ class TwoLosses(NamedTuple):
 
 class SecondNetworkLoss(WeightedLoss):
     """loss_weights[0] * masked_lm_loss of the generator + loss_weights[1] * `second_loss`, which subclasses define."""
-
-    def __init__(self, loss_weights=(1., 1.), gen_label_smooth=False):
-        super().__init__(loss_weights)
-        self.gen_smooth = smoothing(gen_label_smooth)
 
     def terms(self, pred, targ_ids, n_slots, n_tokens):
         gen_loss = masked_lm_loss(pred.mlm_gen_logits, pred, targ_ids, n_slots, self.gen_smooth)

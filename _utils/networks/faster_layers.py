@@ -198,7 +198,7 @@ def fit_to_device(model, c):
     model.n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking)
     set_attention(model, "sdpa_static")
     for network in model.children():
-        if hasattr(network, "get_output_embeddings") and network.get_output_embeddings():
+        if hasattr(network, "get_output_embeddings"):
             pad_vocabulary(network)
         if isinstance(network, PreTrainedModel):
             head_positions(network)  # while nothing is compiled yet

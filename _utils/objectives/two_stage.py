@@ -38,19 +38,12 @@ class TwoStage(Objective):
                             "warmup_steps": warmup(rest)})
 
     def load_pair(self, c):
-        return second_stage_pair(c.initial_weights)
-
-
-def second_stage_pair(name):
-    """Return (generator, discriminator) of the second stage.
-
-    The generator is frozen; the discriminator starts from its weights.
-    name: a checkpoint of pretrain.py with a masked language model.
-    """
-    generator, _, _, run = load_with_head(name, "generator")
-    generator.requires_grad_(False)
-    discriminator = build_network("discriminator", copy.deepcopy(generator.config))
-    if run["initial_weights"] == "official":
-        initialize_officially(discriminator, RECIPES[run["size"]].initializer_range)  # of which the head stays
-    discriminator.base_model.load_state_dict(generator.base_model.state_dict())
-    return generator, discriminator
+        """(generator, discriminator) of the second stage. The generator is frozen; the other starts from its weights.
+        """
+        generator, _, _, run = load_with_head(c.initial_weights, "generator")
+        generator.requires_grad_(False)
+        discriminator = build_network("discriminator", copy.deepcopy(generator.config))
+        if run["initial_weights"] == "official":
+            initialize_officially(discriminator, RECIPES[run["size"]].initializer_range)  # of which the head stays
+        discriminator.base_model.load_state_dict(generator.base_model.state_dict())
+        return generator, discriminator

@@ -21,15 +21,19 @@ def has_second_stage(c):
         raise UserError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
 
 
+def keeps_vocabulary(c):
+    """Check that trained networks to continue from keep their vocabulary."""
+    if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
+        raise UserError(f"A new generator and two towers keep the vocabulary of initial_weights={c.initial_weights!r}, "
+                        f"which vocab={c.vocab!r} contradicts. Remove vocab.")
+
+
 def keeps_discriminator(c):
-    """Check that there is a trained discriminator, with its vocabulary, for a new generator."""
+    """Check that there is a trained discriminator for a new generator."""
     if not is_pair(c.initial_weights):
         raise UserError("new_generator=True trains a generator for a trained discriminator, but "
                         f"initial_weights={c.initial_weights!r} is not one. Set initial_weights to one, or leave "
                         "new_generator out.")
-    if c.vocab != c.initial_weights:
-        raise UserError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which "
-                        f"vocab={c.vocab!r} contradicts. Remove vocab.")
 
 
 def samples_exactly(c):
@@ -40,7 +44,7 @@ def samples_exactly(c):
 
 
 def keeps_towers(c):
-    """Check that nothing changes the encoders and the vocabulary of two towers."""
+    """Check that no encoder is shared, and that initial_weights can have two towers."""
     if "encoder" in TYINGS[c.tying]:
         raise UserError(f"tying={c.tying!r} shares an encoder, but each of the two towers reads in one direction "
                         "only. Set tying to embeddings, tokens or none.")
@@ -48,9 +52,6 @@ def keeps_towers(c):
         raise UserError(f"initial_weights={c.initial_weights!r} has no generator with two towers, which only "
                         "checkpoints (.pth) of pretrain.py contain. Set it to one that was trained with "
                         "objective=electric or two_tower_generator=True.")
-    if is_pair(c.initial_weights) and c.vocab != c.initial_weights:
-        raise UserError(f"Two towers keep the vocabulary of initial_weights={c.initial_weights!r}, which "
-                        f"vocab={c.vocab!r} contradicts. Remove vocab.")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ KEYS = {
         ("new_generator", True),
         # the discriminator is not trained
         unused=("disc_weight", "disc_smooth_label", "sampling", *_SAMPLING),
-        checks=(has_discriminator, keeps_discriminator),
+        checks=(has_discriminator, keeps_discriminator, keeps_vocabulary),
         continues_pairs=True,
         has_new_generator=True,
     ),
@@ -122,11 +123,11 @@ KEYS = {
     "electric": ObjectiveKeys(
         ("objective", "electric"),
         contradicting=_SAMPLING,  # its energies require samples of the generator's own distribution (F100)
-        checks=(has_discriminator, keeps_towers, samples_exactly),
+        checks=(has_discriminator, keeps_towers, keeps_vocabulary, samples_exactly),
         **_TWO_TOWERS,
     ),
     "two_tower_generator": ObjectiveKeys(
-        ("two_tower_generator", True), checks=(has_discriminator, keeps_towers), **_TWO_TOWERS
+        ("two_tower_generator", True), checks=(has_discriminator, keeps_towers, keeps_vocabulary), **_TWO_TOWERS
     ),
 }
 # Values of the key `objective`.

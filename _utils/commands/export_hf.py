@@ -24,7 +24,7 @@ from _utils.files import check_writable, unfinished_name
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, finished_run, task_of
 from _utils.names import PRETRAIN_FOLDER, find_checkpoint
-from _utils.networks.build import PARTS, inputs_of, max_positions, trained_length
+from _utils.networks.build import PARTS, inputs_of
 from _utils.networks.pretrained import (
     SELECTED_BY,
     config_of,
@@ -32,6 +32,7 @@ from _utils.networks.pretrained import (
     network_of,
     parts_of,
     sizes_of,
+    usable_length,
     with_prefix,
 )
 from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
@@ -107,7 +108,7 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, fills_
     # safetensors writes files that only the user can read
     shutil.copymode(folder / "config.json", folder / "model.safetensors")
     if hf_tokenizer is not None:
-        hf_tokenizer.model_max_length = min(max_positions(network), hf_tokenizer.model_max_length)
+        hf_tokenizer.model_max_length = usable_length(network, hf_tokenizer, {})
         inputs = list(inputs_of(network, None, None, None))  # whatever the tokenizer's class
         hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
@@ -166,7 +167,7 @@ def _pretrained_exports(checkpoint, path, half):
         vars(network.config).pop(SELECTED_BY, None)  # of an earlier training
         if selected(run) != ELECTRA:
             network.config.update({SELECTED_BY: dict([KEYS[selected(run)].selected_by])})
-        hf_tokenizer.model_max_length = trained_length(network, run)
+        hf_tokenizer.model_max_length = usable_length(network, hf_tokenizer, run)
         if half:
             to_half(network, path)
         yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", objective.training[part],

@@ -200,12 +200,6 @@ def has_learned_positions(network):
                for name, parameter in network.base_model.named_parameters())
 
 
-def trained_length(network, run):
-    """Tokens of the longest text all of whose positions were trained. run: configuration of pretrain.py."""
-    positions = max_positions(network)
-    return min(positions, run["max_length"]) if has_learned_positions(network) else positions
-
-
 def inputs_of(network, input_ids, attention_mask, token_type_ids):
     """Keyword arguments of a forward pass, without token_type_ids for families that have at most one segment."""
     segments = {"token_type_ids": token_type_ids} if getattr(network.config, "type_vocab_size", 0) > 1 else {}

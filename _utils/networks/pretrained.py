@@ -26,7 +26,6 @@ from _utils.networks.build import (
     max_positions,
     network_class,
     shared_modules,
-    trained_length,
 )
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_pretraining_checkpoint
@@ -60,9 +59,10 @@ def usable_length(network, hf_tokenizer, run):
     For a network that pretrain.py did not train, this is what its tokenizer allows.
     run: configuration of pretrain.py, with max_length if it trained the network.
     """
-    if run.get("max_length"):
-        return trained_length(network, run)
-    return min(max_positions(network), hf_tokenizer.model_max_length)
+    positions = max_positions(network)
+    if not run.get("max_length"):
+        return min(positions, hf_tokenizer.model_max_length)
+    return min(positions, run["max_length"]) if has_learned_positions(network) else positions
 
 
 class Pretrained(NamedTuple):

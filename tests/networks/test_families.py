@@ -14,8 +14,8 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
-from _utils.networks.build import build_network, count_layers, layer_groups, trained_length
-from _utils.networks.pretrained import load_pretrained
+from _utils.networks.build import build_network, count_layers, layer_groups
+from _utils.networks.pretrained import load_pretrained, usable_length
 from _utils.optim import Lamb
 from _utils.recipes import RECIPES
 from finetune import SentencePredictor
@@ -109,7 +109,7 @@ def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, me
 def test_the_trained_length_of_deberta_is_that_of_its_distances():
     config = DebertaV2Config(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1,
                              intermediate_size=4, relative_attention=True, position_biased_input=False)
-    assert trained_length(build_network("discriminator", config), {"max_length": 32}) == 32
+    assert usable_length(build_network("discriminator", config), None, {"max_length": 32}) == 32
 
 
 @pytest.mark.parametrize("shape, scale, decay", [((3,), 1, 0.), ((200, 64), 1, .01), ((2, 2), 0, .01)])

@@ -65,7 +65,7 @@ def ranked_below(network, hf_tokenizer, pairs):
     for side in zip(*pairs):
         encodings = tokenizer.encode_batch([" ".join(words) + " ." for words in side])
         input_ids = padded([encoding.ids for encoding in encodings], hf_tokenizer)
-        logits = torch.tensor(logits_of(network, input_ids, hf_tokenizer))
+        logits = logits_of(network, input_ids, hf_tokenizer)
         is_text = torch.tensor(~np.isin(input_ids, hf_tokenizer.all_special_ids))
         scores.append((F.logsigmoid(-logits) * is_text).sum(1))
     intact, corrupted = scores
@@ -94,7 +94,7 @@ def logits_of(network, input_ids, hf_tokenizer):
         logits.append(
             replaced_logits(network(**inputs_of(network, ids, is_token, torch.zeros_like(ids)))).float().cpu()
         )
-    return torch.cat(logits).numpy()
+    return torch.cat(logits)
 
 
 def report(scores):
@@ -113,7 +113,7 @@ def sentence_probabilities(network, hf_tokenizer, words, is_corrupted):
     tokenizer = text_tokenizer(hf_tokenizer)
     encoding = tokenizer.encode(list(words), is_pretokenized=True)
     [logits] = logits_of(network, padded([encoding.ids], hf_tokenizer), hf_tokenizer)
-    probabilities = torch.tensor(logits).sigmoid().tolist()
+    probabilities = logits.sigmoid().tolist()
     return [
         (token, p, is_corrupted[word])
         for token, p, word in zip(encoding.tokens, probabilities, encoding.word_ids)

@@ -24,8 +24,8 @@ class Processes:
         self.index = int(os.environ["RANK"]) if self.n > 1 else 0
         self.is_main = self.index == 0
         if self.n > 1:
-            _check_device(device)
             if device != "cpu":
+                _check_gpus()
                 torch.cuda.set_device(self.device(torch.device("cuda")))
             self.patient = _join()
         atexit.unregister(_leave)  # after an error in a run, it could wait for processes that are stuck
@@ -131,9 +131,9 @@ def _leave():
     torch.distributed.destroy_process_group()
 
 
-def _check_device(device):
-    """Raise UserError unless each process of this machine has a GPU, or all are to use the CPU."""
+def _check_gpus():
+    """Raise UserError unless each process of this machine has a GPU."""
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
-    if device != "cpu" and n_gpus < n_here:
+    if n_gpus < n_here:
         raise UserError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process "
                         "per GPU, or set device=cpu.")

@@ -24,7 +24,6 @@ from _utils.tasks.rows import IGNORED, inference_dataloader, text_messages
 from _utils.tasks.tables import Table, check_columns, to_dataset
 from _utils.text import tokenizer_of
 from _utils.training import DTYPES, choose_device, choose_precision
-from _utils.training.device import avoid_cudnn_attention
 
 
 class KeepBest(Callback):
@@ -125,7 +124,6 @@ def predict_logits(model, dl, precision, name):
     """
     dtype = DTYPES[precision]
     model.eval()
-    avoid_cudnn_attention()
     with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
         batches = [(model(*xb).float(), labels) for *xb, labels in dl]
     # Waits for the GPU only here, at the end.

@@ -36,6 +36,9 @@ def set_attention(model, implementation):
     An encoder without exchangeable attention, such as RoFormer, keeps its own; only its mask is replaced by that of
     'sdpa_static', which is additive too.
     """
+    # On an H100 cuDNN's kernels take half a second for each new shape of a batch, and some versions round the dropout
+    # probability to a multiple of 1/16 (pytorch/pytorch#174245).
+    torch.backends.cuda.enable_cudnn_sdp(False)
     for network in transformers_in(model):
         config = network.config
         if network._supports_sdpa and network._supports_attention_backend:

@@ -76,15 +76,6 @@ def keep_freed_memory():
         mallopt(M_TRIM_THRESHOLD, 2 ** 31 - 1)
 
 
-def avoid_cudnn_attention():
-    """Do not let scaled_dot_product_attention choose cuDNN's kernels on a GPU.
-
-    On an H100 they take half a second for each new shape of a batch, and some versions round the dropout probability to
-    a multiple of 1/16 (pytorch/pytorch#174245).
-    """
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
 def micro_batch_size(device, bs, max_length, precision, networks, predicted, n_processes=1):
     """Examples per forward and backward pass, by sizes, number of processes and, on a GPU, its memory.
 

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from _utils.errors import UserError
 from _utils.optim import clip_gradients, reads_found_inf
 from _utils.training.callbacks import step_callbacks
-from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
+from _utils.training.device import keep_freed_memory
 from _utils.training.metrics import PretrainingMetrics
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -38,8 +38,6 @@ class ClippingLearner(Learner):
         self.device = dls.device
         if self.device.type == "cpu":
             keep_freed_memory()
-        else:
-            avoid_cudnn_attention()
         self.scaler = torch.amp.GradScaler(self.device.type, init_scale=init_scale, enabled=precision == "fp16")
 
     def autocast(self):

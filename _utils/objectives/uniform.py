@@ -10,11 +10,10 @@ class EqualLogits(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.vocab_size = config.vocab_size
         self.config = config
 
     def logits_at(self, inputs, positions):
-        return torch.zeros(len(positions), self.vocab_size, device=positions.device)
+        return torch.zeros(len(positions), self.config.vocab_size, device=positions.device)
 
 
 class WithoutGenerator:

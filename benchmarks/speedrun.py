@@ -171,7 +171,7 @@ def seconds_per_step(learn, c, left):
 
 def seconds_per_save(run, learn):
     """Seconds in which a checkpoint to resume from, which is larger than a milestone, and what is kept are written."""
-    started, path = time.perf_counter(), run.run_folder.root / f".{run.run_folder.name}_timed.pth"
+    started, path = time.perf_counter(), run.run_folder.folder.with_name(f".{run.run_folder.name}_timed.pth")
     save_checkpoint({"model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict()}, path)
     path.unlink(missing_ok=True)  # by another process
     if hasattr(learn, "keep"):

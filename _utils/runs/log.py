@@ -95,18 +95,19 @@ def log_of(checkpoint):
 
 
 class RunFolder:
-    """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
+    """A run is named <base_run_name>_<seed>. Its milestones are in PRETRAIN_FOLDER, the rest in a folder of that name.
+    """
 
     def __init__(self, base_run_name, seed):
-        self.name, self.root = f"{base_run_name}_{seed}", PRETRAIN_FOLDER
-        self.folder = self.root / self.name
+        self.name = f"{base_run_name}_{seed}"
+        self.folder = PRETRAIN_FOLDER / self.name
 
     def milestone(self, at):
         """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth or vanilla_11081_step2000.pth.
 
         at: a percentage of the steps, or a step, an integer.
         """
-        return self.root / f"{self.name}_{f'step{at}' if isinstance(at, int) else f'{at}%'}.pth"
+        return PRETRAIN_FOLDER / f"{self.name}_{f'step{at}' if isinstance(at, int) else f'{at}%'}.pth"
 
     def has_milestone(self, name):
         """Whether a checkpoint, given by its name or its path, is a milestone of this run."""
@@ -115,7 +116,7 @@ class RunFolder:
 
     def milestones(self):
         """Paths of the milestones that exist."""
-        matches = {path: MILESTONE.fullmatch(path.stem) for path in self.root.glob("*.pth")}
+        matches = {path: MILESTONE.fullmatch(path.stem) for path in PRETRAIN_FOLDER.glob("*.pth")}
         return [path for path, match in matches.items() if match and match["run"] == self.name]
 
     def report(self):
@@ -132,7 +133,7 @@ class RunFolder:
             left.unlink()
         files = [*filter(Path.exists, [self.folder]), *self.milestones()]
         if files:
-            archives = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
+            archives = (PRETRAIN_FOLDER / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
             archive = next(path for path in archives if not path.exists())
             archive.mkdir(parents=True)
             for path in files:

@@ -21,7 +21,6 @@ from _utils.networks.build import (
     LABELS,
     PARTS,
     build_network,
-    check_length,
     has_learned_positions,
     max_positions,
     network_class,
@@ -280,24 +279,23 @@ def _one_of(parts, part, name):
     return part
 
 
-def load_discriminator(name, size, max_length):
+def load_discriminator(name, size):
     """The PretrainedNetwork of the discriminator of a checkpoint, a folder or a hub id.
 
-    Raises UserError for one that is missing, of another size, or too short for max_length tokens.
+    Raises UserError for one that is missing or of another size.
     """
     loaded = load_with_head(name, "discriminator")
     _check_size(name, loaded.network.config, size)
-    check_length(loaded.network, max_length, repr(name))
     return loaded
 
 
-def load_pair(name, size, max_length, tying="embeddings"):
+def load_pair(name, size, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
     Raises UserError as `load_discriminator` and `check_tied_output`, for a missing generator, and for networks that
     were not trained with the parameters that `tying` shares (F24).
     """
-    discriminator = load_discriminator(name, size, max_length).network
+    discriminator = load_discriminator(name, size).network
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
     try:
         generator = load_with_head(of_generator, "generator").network

@@ -89,10 +89,16 @@ class Objective:
     def trained(self, c):
         """The trained networks to continue from; None for fresh ones.
 
-        Raises UserError, before weights are allocated, for fresh ones that cannot be built or tied, or are too short.
+        Raises UserError for networks that are too short and, before weights are allocated, for fresh ones that cannot
+        be built or tied.
         """
-        if is_pair(c.initial_weights):
-            return self.load_pair(c)
+        continued = self.load_pair(c) if is_pair(c.initial_weights) else None
+        for network in continued or self._without_weights(c):
+            check_length(network, c.max_length, f"the {network.config.model_type} network")
+        return continued
+
+    def _without_weights(self, c):
+        """The fresh networks without memory for their weights. UserError if they cannot be built or tied."""
         of_vocabulary = 30_522, 0  # of one that is not trained yet
         if isinstance(c.vocab, str):
             hf_tokenizer = load_tokenizer(c.vocab)
@@ -101,13 +107,11 @@ class Objective:
             networks = self.fresh(c, *of_vocabulary)
         if len(networks) > 1:
             shared_modules(*networks, c.tying)
-        for network in networks:
-            check_length(network, c.max_length, f"the {network.config.model_type} network")
-        return None
+        return networks
 
     def load_pair(self, c):
         """The trained networks of `initial_weights`."""
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
+        return load_pair(c.initial_weights, c.size, c.tying)
 
     # Training
 

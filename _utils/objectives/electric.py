@@ -104,7 +104,7 @@ class TwoTowerGenerator(Objective):
 
     def load_pair(self, c):
         name, towers = c.initial_weights, load_towers(c.initial_weights)
-        discriminator = load_discriminator(name, c.size, c.max_length).network
+        discriminator = load_discriminator(name, c.size).network
         check_trained_together(towers, discriminator, c.tying, name)
         return towers, discriminator
 

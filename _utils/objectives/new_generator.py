@@ -9,7 +9,7 @@ from _utils.recipes import recipe_of
 class NewGenerator(Objective):
     def load_pair(self, c):
         from _utils.objectives.registry import objective_of  # which imports this file
-        name, loaded = c.initial_weights, load_discriminator(c.initial_weights, c.size, c.max_length)
+        name, loaded = c.initial_weights, load_discriminator(c.initial_weights, c.size)
         if objective_of(loaded.run).token_score:
             raise UserError(f"The outputs of {name!r} are scores of tokens, not the logits of replaced ones. Choose "
                             "another discriminator.")

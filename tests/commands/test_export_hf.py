@@ -59,7 +59,7 @@ def output(model):
 
 
 def assert_same_outputs(pair, other, tolerance=0):
-    for networks in zip(*(load_pair(str(folder), "tiny", 32) for folder in (pair, other))):
+    for networks in zip(*(load_pair(str(folder), "tiny") for folder in (pair, other))):
         torch.testing.assert_close(*(output(network).logits for network in networks), atol=tolerance, rtol=tolerance)
 
 
@@ -94,14 +94,13 @@ def test_half_precision_keeps_the_angles_of_rotary_positions(small_tokenizer, tm
     assert half[name].equal(full[f"discriminator.{name}"])
 
 
-def test_a_pair_with_different_embeddings_or_too_few_positions_raises(exported, tmp_path):
+def test_a_pair_with_different_embeddings_raises(exported, tmp_path):
     mixed = shutil.copytree(exported, tmp_path / "mixed")
     other = network_class("generator", "electra").from_pretrained(exported / "generator")
     torch.nn.init.normal_(other.electra.embeddings.position_embeddings.weight)
     other.save_pretrained(mixed / "generator")
-    for folder, length, message in (exported, 513, "512"), (mixed, 32, "position_embeddings.weight"):
-        with pytest.raises(UserError, match=message):
-            load_pair(str(folder), "tiny", length)
+    with pytest.raises(UserError, match="position_embeddings.weight"):
+        load_pair(str(mixed), "tiny")
 
 
 def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None, **more):

@@ -169,7 +169,7 @@ def test_training_continues_from_a_converted_checkpoint_with_googles_next_update
         convert_tf(str(folder / prefix), str(tmp_path / part), part=part, hparams=hparams, vocab=str(vocab))
     c = complete(pretrain.c.override(["size=tiny", f"initial_weights={tmp_path}", "steps=9", "warmup_steps=1",
                                       "lr=1e-2", "micro_batch=1", "precision=fp32", "device=cpu"]))
-    pair, dls = load_pair(str(tmp_path), "tiny", 32), SimpleNamespace(device=torch.device("cpu"))
+    pair, dls = load_pair(str(tmp_path), "tiny"), SimpleNamespace(device=torch.device("cpu"))
     learn = pretrain.build_learner(c, load_tokenizer(c.vocab), dls, pair, Processes())
     restore_moments(learn.opt.opt, learn.model, str(tmp_path))
     gradients = set_recorded_gradients(learn.model)

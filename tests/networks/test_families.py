@@ -106,6 +106,20 @@ def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, me
     assert not Path("datasets").exists()
 
 
+@pytest.mark.parametrize("short", ["generator", "discriminator"])
+def test_a_trained_pair_with_too_few_positions_raises_before_data_is_prepared(workplace, small_tokenizer, short):
+    """In either network."""
+    for part in ("generator", "discriminator"):
+        config = RECIPES["tiny"].generator.config(len(small_tokenizer))
+        config.max_position_embeddings = 32 if part == short else 64
+        network = build_network(part, config)
+        network.save_pretrained(f"pair/{part}")
+        small_tokenizer.save_pretrained(f"pair/{part}")
+    with pytest.raises(UserError, match="32"):
+        run("size=tiny", "initial_weights=pair", "tying=none", "max_length=64")
+    assert not Path("datasets").exists()
+
+
 def test_the_trained_length_of_deberta_is_that_of_its_distances():
     config = DebertaV2Config(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1,
                              intermediate_size=4, relative_attention=True, position_biased_input=False)

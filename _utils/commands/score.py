@@ -44,10 +44,10 @@ def read_texts(file, text, group):
         check_file(file, "Pass a file with one text per line, a table, or - for standard input.")
     source = "standard input" if file == "-" else file
     table = read_table(file) if is_table(file) else Table(source, read_lines(file).to_frame("text"), {})
-    columns = {text: "text"} | ({group: "group"} if group else {})
-    check_columns(table, columns, "Set --text and --group to columns of a .csv, .tsv, .jsonl or .parquet file. Other "
-                                  "files have a text on each line.")
-    rows = table.rows[[*columns]].rename(columns=columns)
+    columns = {"text": text} | ({"group": group} if group else {})
+    check_columns(table, columns.values(), "Set --text and --group to columns of a .csv, .tsv, .jsonl or .parquet "
+                                           "file. Other files have a text on each line.")
+    rows = table.rows[[*columns.values()]].set_axis([*columns], axis=1)
     is_text = rows["text"].map(lambda cell: isinstance(cell, str) and bool(cell.strip()))
     problems = table.problems | dict.fromkeys(rows.index[~is_text], "there is no text")
     if problems:

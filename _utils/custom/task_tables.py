@@ -51,7 +51,8 @@ def choose_columns(tables, definition):
         labels = definition["label"] or ["label"]
         texts = definition["text"] or [column for column in columns if column not in (*labels, *groups, *choices)]
     of_all = [*texts, *choices]
-    required = {"train": [*labels, *of_all, *groups], "validation": [*labels, *of_all], "test": of_all}
+    of_test = [label for label in labels if "test" in tables and label in tables["test"].rows]  # it may have none
+    required = {"train": [*labels, *of_all, *groups], "validation": [*labels, *of_all], "test": [*of_test, *of_all]}
     for split, table in tables.items():
         check_columns(table, required[split], f"Set 'text', 'label', 'groups' and 'choices' of the task {name!r} to "
                       "columns of its files, of which .csv and .tsv begin with a header and .conll has a word and its "

@@ -90,6 +90,8 @@ def test_hypotheses_are_ranked_within_their_group(electric, empty_folder, capsys
     assert (found["rank"] == found.groupby("group")["score"].rank(method="min", ascending=False)).all()
     assert found["group"].tolist() == table["utterance"].tolist() and "Electric" in message
     assert json.loads(found["token_scores"][2]) == [["time", pytest.approx(scored[2].score, abs=1e-4)]]
+    main(["score", electric, "hypotheses.csv", "--text", "hypothesis", "--group", "hypothesis"])
+    assert (output(capsys)[0]["rank"] == 1).all()
 
 
 @pytest.mark.parametrize("settings", ["objective=electric", "size=mini"])

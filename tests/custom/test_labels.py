@@ -214,6 +214,12 @@ def test_a_test_file_may_spell_whole_numbers_with_a_fraction_of_zero():
     assert data.splits["test"]["label"][:] == [1, 0]
 
 
+def test_a_test_file_with_two_columns_of_labels_is_refused():
+    write("a.csv", "text,label\n" + "one,x\ntwo,y\n" * 10)
+    with pytest.raises(UserError, match="b.csv .*'label'"):
+        loaded("a.csv", test=write("b.csv", "text,label,label\none,x,y\n"))
+
+
 def test_tags_in_lists_have_no_blanks_at_their_ends():
     write("a.jsonl", json.dumps({"text": ["Anna", "left"], "label": ["B-PER ", " O"]}) + "\n")
     write("b.jsonl", json.dumps({"text": ["Anna", "left"], "label": ["B-PER", "O"]}) + "\n")

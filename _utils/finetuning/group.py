@@ -17,7 +17,7 @@ from _utils.errors import UserError, is_first_process
 from _utils.files import check_writable, content_key, write_text_atomically
 from _utils.finetuning.config import names_of, uses_synthetic_glue
 from _utils.finetuning.model import save_finetuned
-from _utils.finetuning.plan import CONFIGURED_SETTINGS, chosen_runs, for_checkpoint, load_tables, plan_runs, seeds_of
+from _utils.finetuning.plan import chosen_runs, configured, for_checkpoint, load_tables, plan_runs, seeds_of
 from _utils.finetuning.results import line_about, print_tables, report, save_result_plots, summarize, table_of_runs
 from _utils.finetuning.runs import (
     GLUE_FOLDER,
@@ -302,11 +302,11 @@ def write_test_files(c, tables, load, predict_test):
 
 def report_unused(c, task, runs):
     """Print the keys that the user set to other values than those with which finished runs of a Task were trained."""
-    keys = [key for key in (*CONFIGURED_SETTINGS, *task.head.keys) if key in c.chosen]
+    chosen = {key: value for key, value in configured(task, c).items() if key in c.chosen}
     for record in runs if not c.do_finetune else ():
         trained_with = asdict(record.settings)
-        if unused := [f"{key}={c[key]!r} (trained with {trained_with[key]!r})" for key in keys
-                      if c[key] != trained_with[key]]:
+        if unused := [f"{key}={value!r} (trained with {trained_with[key]!r})" for key, value in chosen.items()
+                      if value != trained_with[key]]:
             print(f"Notice: no effect on run {record.run} of {record.task}: {', '.join(unused)}")
 
 

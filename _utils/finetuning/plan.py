@@ -79,15 +79,21 @@ def settings_of(task, splits, values, c, pretrained):
     """
     return Settings(
         **values,
-        **{key: c[key] for key in (*CONFIGURED_SETTINGS, *task.head.keys)},
-        double_unordered=task.unordered and c.double_unordered,
+        **configured(task, c),
         precision=choose_precision(c.precision, choose_device(c.device)),
         own_task=task.as_data(),
-        start_from_mnli=task.name in STARTED_FROM_MNLI and c.start_from_mnli,
         training_table=table_key(splits["train"]),
         dev_table=table_key(splits[task.devs[0]]),
         pretrained_weights=pretrained.digest,
     )
+
+
+def configured(task, c):
+    """{name: value} of the Settings of a Task that are keys of the configuration."""
+    values = {key: c[key] for key in (*CONFIGURED_SETTINGS, *task.head.keys)}
+    values["double_unordered"] = task.unordered and c.double_unordered
+    values["start_from_mnli"] = task.name in STARTED_FROM_MNLI and c.start_from_mnli
+    return values
 
 
 def check_first_token(task, settings, pretrained):

@@ -129,9 +129,10 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
 
 
 def test_keys_with_which_the_predicting_runs_were_not_trained_are_named(again, capsys):
-    again("tasks=sst2", "do_finetune=False", "keep=best", "precision=fp32")
-    [notice] = [line for line in capsys.readouterr().out.splitlines() if "no effect" in line]
-    assert "keep='best'" in notice and "'last'" in notice and "precision" not in notice
+    again("tasks=sst2,stsb", "do_finetune=False", "keep=best", "precision=fp32", "double_unordered=False")
+    of_sst2, of_stsb = (line for line in capsys.readouterr().out.splitlines() if "no effect" in line)
+    assert "keep='best'" in of_sst2 and "'last'" in of_sst2 and "precision" not in of_sst2
+    assert "double_unordered=False" in of_stsb and "double_unordered" not in of_sst2
 
 
 def test_finished_runs_without_checkpoints_are_reported_again(again, glue, tmp_path, capsys, monkeypatch):

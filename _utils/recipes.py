@@ -69,18 +69,6 @@ class Network:
         )
 
 
-def network_from(config):
-    """The Network of a transformers configuration of any family."""
-    return Network(
-        family=config.model_type,
-        layers=config.num_hidden_layers,
-        hidden=config.hidden_size,
-        heads=config.num_attention_heads,
-        intermediate=config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size,
-        embedding=getattr(config, "embedding_size", config.hidden_size),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The networks and settings of one system.

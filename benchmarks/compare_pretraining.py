@@ -10,7 +10,7 @@ from _utils.networks.pretrained import config_of, parts_of
 from _utils.objectives.objective_keys import selected
 from _utils.objectives.registry import OBJECTIVES
 from _utils.plots import GREY, new_axis, save_plot
-from _utils.recipes import FRESH_WEIGHTS, network_from, recipe_of
+from _utils.recipes import FRESH_WEIGHTS, Network, recipe_of
 from _utils.runs.checkpoints import load_pretraining_checkpoint
 from _utils.runs.log import MILESTONE
 from benchmarks.flops import flops_per_token, recipe_of_checkpoint
@@ -123,6 +123,18 @@ def checkpoint_flops(path):
     if first_stage:
         flops += config.two_stage_steps * per_token("mlm")
     return config.bs * config.max_length * flops
+
+
+def network_from(config):
+    """The Network of a transformers configuration of any family."""
+    return Network(
+        family=config.model_type,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        intermediate=config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size,
+        embedding=getattr(config, "embedding_size", config.hidden_size),
+    )
 
 
 def compare(scores, systems):

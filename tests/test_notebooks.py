@@ -43,7 +43,7 @@ from matplotlib.figure import Figure
 from script_server import save_empty_file
 Figure.savefig = save_empty_file
 from _utils.finetuning import quickstart
-quickstart.ROWS, quickstart.SETTINGS = {{"n_train": 32, "n_dev": 16}}, {{"lr": 1e-3, "epochs": 1}}
+quickstart.ROWS, quickstart.SETTINGS = {{"train": 32, "dev": 16}}, {{"lr": 1e-3, "epochs": 1}}
 gc.freeze()  # the imported libraries, among which finetuning would search for garbage after each run
 """
 

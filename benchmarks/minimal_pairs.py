@@ -87,8 +87,8 @@ def read_pairs(path):
         for place, given in read_json_lines(file, EXPECTED):
             pair = dict.fromkeys(OPTIONAL, file.stem) | given
             for key in COLUMNS:
-                if not isinstance(pair.get(key), str):
-                    raise UserError(f"{file}, {place} has no string {key!r}. {EXPECTED}")
+                if not (isinstance(pair.get(key), str) and pair[key].strip()):
+                    raise UserError(f"{file}, {place} has no text in {key!r}. {EXPECTED}")
             pairs.append({name: pair[key] for key, name in COLUMNS.items()})
     if not pairs:
         raise UserError(f"No pairs found in {str(path)!r}. {EXPECTED}")

@@ -14,7 +14,6 @@ from _utils.errors import UserError
 from _utils.keys import PRETRAIN_KEYS
 from _utils.names import find_checkpoint
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
-from _utils.networks.build import check_length
 from _utils.objectives.objective_keys import selected
 from _utils.objectives.registry import check_fills_masks, objective_of
 from _utils.progress import Progress
@@ -74,14 +73,14 @@ def load_generator(generator, sources, mask_prob, seed, checkpoints=(), **settin
     runs = (load_pretraining_checkpoint(find_checkpoint(name))["config"] for name in checkpoints if name[-4:] == ".pth")
     run = loaded.run if "max_length" in loaded.run else next(runs, {})  # a folder has no configuration of pretrain.py
     # Not the values in the first cell of pretrain.py, which may be of another run.
-    unknown = {key: PRETRAIN_KEYS[key].default for key in TEXT_KEYS} | {"max_length": 128}
+    unknown = {key: PRETRAIN_KEYS[key].default for key in TEXT_KEYS} | {"max_length": min(128, loaded.length)}
     of_run = {key: run[key] for key in TEXT_KEYS if key in run}
     given = {key: value for key, value in settings.items() if value is not None}
     tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
     masking = {"mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
     values = unknown | of_run | given | {"datas": sources} | tokenizer | masking
     c = MyConfig(values, {key: PRETRAIN_KEYS[key] for key in values})
-    check_length(loaded.network, c.max_length, repr(generator))
+    _check_trained_length(loaded, c.max_length, generator)
     return c, loaded.network, loaded.hf_tokenizer
 
 
@@ -161,19 +160,27 @@ def load_discriminator(name, of_generator, c, held_out):
     """The discriminator `name`, as in `load_with_head`, for text of the configuration c.
 
     of_generator: the generator's tokenizer.
-    Raises UserError for another vocabulary, too few positions, and other outputs than logits of "replaced". Prints a
-    warning for one that may have been trained on the text.
+    Raises UserError for another vocabulary, too few trained positions, and other outputs than logits of "replaced".
+    Prints a warning for one that may have been trained on the text.
     """
-    network, _, hf_tokenizer, run = load_with_head(name, "discriminator")
+    loaded = load_with_head(name, "discriminator")
+    network, _, hf_tokenizer, run = loaded
     if objective_of(run).token_score:
         raise UserError(f"{name!r} was trained with objective={selected(run)}, so its outputs are not logits of "
                         "\"replaced\". Choose other discriminators.")
     if differing := of_generator.get_vocab().items() ^ hf_tokenizer.get_vocab().items():
         raise UserError(f"{name!r} has another vocabulary than the generator; the first difference is "
                         f"{min((i, token) for token, i in differing)[1]!r}. Choose networks of one vocabulary.")
-    check_length(network, c.max_length, repr(name))
+    _check_trained_length(loaded, c.max_length, name)
     _warn_of_training_text(name, run, c, held_out)
     return network
+
+
+def _check_trained_length(loaded, max_length, name):
+    """UserError if the examples are longer than those for which a PretrainedNetwork was trained."""
+    if max_length > loaded.length:
+        raise UserError(f"{name!r} was trained for {loaded.length} tokens, fewer than the {max_length} of an example. "
+                        f"Set --max_length to {loaded.length} or less, or choose another network.")
 
 
 def _warn_of_training_text(name, run, c, held_out):

@@ -29,6 +29,14 @@ def test_a_sentence_beyond_the_trained_positions_is_refused(fresh_checkpoint, em
         main(["minimal_pairs", str(fresh_checkpoint), "a.txt", "--device", "cpu"])
 
 
+def test_a_pair_with_an_empty_sentence_is_refused(fresh_checkpoint, empty_folder):
+    """It would have the highest of all scores."""
+    pairs = [{"sentence_good": A, "sentence_bad": B}, {"sentence_good": " ", "sentence_bad": B}]
+    (empty_folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    with pytest.raises(UserError, match="line 2 .*'sentence_good'"):
+        main(["minimal_pairs", str(fresh_checkpoint), "pairs.jsonl", "--device", "cpu"])
+
+
 def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, empty_folder, capsys):
     write_pairs(empty_folder / "blimp")
     main(["minimal_pairs", str(fresh_checkpoint), "--untrained", "blimp", "--device", "cpu"])

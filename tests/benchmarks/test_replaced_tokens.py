@@ -48,6 +48,20 @@ def test_outputs_that_are_not_logits_of_replaced_are_refused(workplace, small_to
         main(["replaced_tokens", *"a.pth electric.pth --generator a.pth --text text.txt --rows 9".split()])
 
 
+def test_examples_have_no_more_tokens_than_each_network_was_trained_for(workplace, exported, small_tokenizer, capsys):
+    """Also by default, which for a folder is not that of a run."""
+    save_fresh(FOLDER / "short.pth", small_tokenizer, "max_length=16")
+    command = f"replaced_tokens {exported} --generator {exported} --text text.txt --rows 9".split()
+    capsys.readouterr()
+    main(command)
+    by_default = capsys.readouterr().out
+    main([*command, "--max_length", "32"])
+    assert capsys.readouterr().out == by_default
+    for longer in ([*command, "--max_length", "64"], [*command[:2], "short.pth", *command[2:], "--max_length", "32"]):
+        with pytest.raises(UserError, match="--max_length"):
+            main(longer)
+
+
 def test_the_text_is_divided_as_in_the_run_of_a_checkpoint_if_the_generator_has_none(
     workplace, exported, small_tokenizer, capsys
 ):

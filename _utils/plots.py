@@ -173,8 +173,8 @@ def plot_training(metrics_file):
     """Plot losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder.
 
     Lines are training, dots held-out text, dotted lines a constant prediction: for the generator loss on hidden tokens,
-    the unigram entropy of the text; for the discriminator loss, if it is a plain cross-entropy, the share of replaced
-    tokens as every token's probability; for its AUC, .5. None if no training step was logged.
+    the unigram entropy of the text; for the discriminator loss without label smoothing, the share of replaced tokens as
+    every token's probability; for its AUC, .5. None if no training step was logged.
     """
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     if train.empty:  # the run was stopped before its first line
@@ -182,13 +182,11 @@ def plot_training(metrics_file):
     # a second masked language model has no AUC
     train = train.drop(columns="split").astype(float).dropna(axis=1, how="all")
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
-    facts = json.loads(metrics_file.with_name("config.json").read_text())["facts"]
+    run = json.loads(metrics_file.with_name("config.json").read_text())
     replaced = train.get("replaced_share", 0.)
-    constant = {
-        "gen_loss": facts["unigram_entropy"],
-        "disc_loss": entr(replaced) + entr(1 - replaced),
-        "disc_auc": 0.5,
-    }
+    constant = {"gen_loss": run["facts"]["unigram_entropy"], "disc_auc": .5}
+    if not run["config"]["disc_smooth_label"]:
+        constant["disc_loss"] = entr(replaced) + entr(1 - replaced)
     others = [name for name in train if name.endswith("_loss") and name not in PANELS]  # of an objective
     panels = PANELS | {name: (name.replace("_", " "), ORANGE) for name in others}
     names = [name for name in panels if name in train]

@@ -46,10 +46,25 @@ def test_a_run_that_stopped_before_its_first_line_has_no_curves(tmp_path):
     assert plot_training(tmp_path / "metrics.jsonl") is None
 
 
+def write_config(folder, **keys):
+    run = {"facts": {"unigram_entropy": 6.5}, "config": {"disc_smooth_label": False} | keys}
+    (folder / "config.json").write_text(json.dumps(run))
+
+
+@pytest.mark.plots
+@pytest.mark.parametrize("smoothing, has_line", [(False, True), (.1, False)])
+def test_the_loss_of_a_constant_prediction_is_that_of_labels_without_smoothing(tmp_path, smoothing, has_line):
+    row = {"step": 50, "split": "train", "gen_loss": 9., "gen_loss_hidden": 9., "disc_loss": .5, "replaced_share": .1}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    write_config(tmp_path, disc_smooth_label=smoothing)
+    _, axis = plot_training(tmp_path / "metrics.jsonl").axes
+    assert ("constant prediction" in [line.get_label() for line in axis.lines]) == has_line
+
+
 @pytest.mark.plots
 def test_the_second_term_of_another_loss_has_a_panel(tmp_path):
     row = {"step": 50, "split": "train", "loss": 9.5, "gen_loss": 9., "gen_loss_hidden": 9., "rank_loss": .5}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "config.json").write_text('{"facts": {"unigram_entropy": 6.5}}')
+    write_config(tmp_path)
     titles = [axis.get_title() for axis in plot_training(tmp_path / "metrics.jsonl").axes]
     assert titles == ["generator: loss", "rank loss"]

@@ -5,10 +5,11 @@ import importlib
 import math
 import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
 
+import pandas as pd
 import torch
 from safetensors import SafetensorError
 
@@ -39,6 +40,8 @@ from _utils.objectives.objective_keys import ELECTRA, KEYS, selected
 from _utils.objectives.registry import OBJECTIVES, objective_of
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_format, has_keys, is_pretrained, load_checkpoint, tokenizer_record
+from _utils.tasks.parts import Inputs
+from _utils.tasks.tables import Table, to_dataset
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _ADVICE = "Export the pretrained checkpoint, or finetune with other settings or another model."
@@ -207,10 +210,11 @@ def _classifier_export(checkpoint, path, half):
         training = f"as {without_folder(run.pretrained_checkpoint)}"
     made_by = {"run": asdict(run), "versions": checkpoint["versions"]}
     network = classifier(checkpoint, config, task, path)
-    if not has_same_outputs(network, task, path):
-        raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} computes other outputs than "
-                        "SentencePredictor, which was edited, whose encoder has another activation than GELU, or whose "
-                        f"scores are too large for their spread. Predict with python -m _utils predict. {_ADVICE}")
+    if not (has_same_inputs(hf_tokenizer, task, run.settings) and has_same_outputs(network, task, path)):
+        raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} or its tokenizer computes something "
+                        "else than SentencePredictor and encode, which were edited, whose encoder has another "
+                        "activation than GELU, or whose scores are too large for their spread. Predict with "
+                        f"python -m _utils predict. {_ADVICE}")
     if half:
         to_half(network, path)
         if not has_same_outputs(copy.deepcopy(network).float(), task, path, tolerance=.02):
@@ -240,6 +244,21 @@ def classifier(checkpoint, config, task, path):
         raise UserError(f"Cannot export {str(path)!r}: {type(network).__name__} also needs {untrained[0]}, which "
                         f"finetuning does not train. {_ADVICE}")
     return network
+
+
+def has_same_inputs(hf_tokenizer, task, settings):
+    """Whether a tokenizer gives the ids of a text, or of a pair, with which a Task was finetuned; True for other tasks.
+
+    The function that makes them, `encode`, may have been edited.
+    """
+    if type(task.inputs).encode is not Inputs.encode:
+        return True
+    texts = [" ".join(map(str, range(settings.max_length))), "0"][:len(task.texts)]  # of which the first is truncated
+    table = Table("texts", pd.DataFrame([texts], columns=task.texts), {})
+    rows = to_dataset(table, dict(zip(task.texts, task.texts)), task, "test", [])
+    sentence_predictor = importlib.import_module("finetune").SentencePredictor
+    encoded = task.inputs.encode(rows, hf_tokenizer, replace(settings, window_stride=None), sentence_predictor)
+    return encoded.batch([0])[0][0].tolist() == hf_tokenizer(*texts, truncation=True).input_ids
 
 
 @torch.no_grad()

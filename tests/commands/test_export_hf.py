@@ -199,6 +199,15 @@ def test_an_edited_predictor_is_not_exported_and_its_checkpoint_is_recognized(
     assert "SentencePredictor" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("task", [TASKS["cola"], TASKS["rte"]])
+def test_a_classifier_of_texts_that_are_truncated_otherwise_is_not_exported(
+        tmp_path, fresh_checkpoint, monkeypatch, task):
+    path, _ = finetuned(tmp_path, fresh_checkpoint, task)
+    monkeypatch.setattr(finetune, "truncated_lengths", lambda *lengths_and_room: (5, 1))
+    with pytest.raises(UserError, match="encode"):
+        export_hf(str(path), str(tmp_path / "out"))
+
+
 def test_an_activation_that_the_exported_head_cannot_have_is_refused(tmp_path, fresh_checkpoint):
     path, _ = finetuned(tmp_path, fresh_checkpoint, model=RoFormerModel(RoFormerConfig(**SMALL, hidden_act="tanh")))
     with pytest.raises(UserError, match="activation"):

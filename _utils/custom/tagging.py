@@ -36,13 +36,11 @@ class TagInputs(ListInputs):
     def in_rows(self, table):
         """As `Inputs.in_rows`.
 
-        UserError for lines that end with tags, which would be taken for words. Prints a warning if a table with a word
-        in each row may lack the numbers of its sentences.
+        UserError for lines that end with tags, which would be taken for words. Prints a warning if each text is a word.
         """
         if self.task.sentence in table.rows:
             return by_sentence(table, self.task.sentence, self.task.name, self.task.groups)
-        if self.task.sentence:
-            _warn_of_single_words(table, self.task)
+        _warn_of_single_words(table, self.task)
         cells = table.rows.get(self.task.texts[0], pd.Series(dtype=object))
         last = pd.Series([words[-1] for words in cells.map(str).str.split() if words], dtype=object)
         tags = [tag for tag in self.task.written_labels if any(map(str.isalnum, tag))]  # not "." of a full stop
@@ -279,8 +277,9 @@ def _warn_of_single_words(table, task):
     """Print a warning if all texts to predict have one word. Their column has the name of the training file, or not."""
     columns = table.rows.columns.intersection([task.columns_in_files[0], task.texts[0]])
     if n := max((_n_single_words(table, column) for column in columns), default=0):
-        print(f"warning: each of the {n:,} texts has one word. If they are the words of sentences, pass a table with "
-              f"the column {task.sentence!r}.", file=sys.stderr)
+        advice = f"a table with the column {task.sentence!r}" if task.sentence else "whole sentences, or a .conll file"
+        print(f"warning: each of the {n:,} texts has one word. If they are the words of sentences, pass {advice}.",
+              file=sys.stderr)
 
 
 def _n_single_words(table, column):

@@ -51,7 +51,7 @@ def choose_columns(tables, definition):
         labels = definition["label"] or ["label"]
         texts = definition["text"] or [column for column in columns if column not in (*labels, *groups, *choices)]
     of_all = [*texts, *choices]
-    of_test = [label for label in labels if "test" in tables and label in tables["test"].rows]  # it may have none
+    of_test = labels if "test" in tables and {*labels} & {*tables["test"].rows} else []  # which may have no labels
     required = {"train": [*labels, *of_all, *groups], "validation": [*labels, *of_all], "test": [*of_test, *of_all]}
     for split, table in tables.items():
         check_columns(table, required[split], f"Set 'text', 'label', 'groups' and 'choices' of the task {name!r} to "
@@ -86,10 +86,10 @@ def _has_labels(test, train, columns):
     A file with only empty cells or lists has none. Neither is -1 a label, as on the hub, unless the training file has
     it. UserError if only some are -1 and no training label is negative.
     """
-    if missing := [column for column in columns if column not in test.rows]:
-        near = nearest(missing[0], test.rows)
+    if columns[0] not in test.rows:
+        near = nearest(columns[0], test.rows)
         is_renamed = near and near not in train.rows
-        return False, [f"{test.source} has no column {missing[0]!r}, so it is not scored. Rename the column {near!r} "
+        return False, [f"{test.source} has no column {columns[0]!r}, so it is not scored. Rename the column {near!r} "
                        "if it has the labels"] * bool(is_renamed)
     trained, found = _labels_of(train, columns), _labels_of(test, columns)
     found.discard("")

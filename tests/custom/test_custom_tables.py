@@ -10,6 +10,7 @@ import torch
 from custom_tasks import has, labelled, loaded, tagged, tags_of, write, write_csv, write_rows
 
 from _utils.errors import UserError
+from _utils.tasks.tables import Table
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -215,6 +216,15 @@ def test_a_test_file_without_the_column_of_tags_has_none(line):
     write("a.conll", "the NN O\ncat VB B-X\n\n" * 10)
     data = loaded("a.conll", test=write("b.conll", "".join(line.format(word) + "\n" for word in ("the", "dog"))))
     assert data.task.labels == ("B-X", "O") and data.splits["test"]["label"][:] == [[]]
+
+
+def test_texts_to_tag_of_one_word_each_are_noticed(capsys):
+    """As of a file of words that does not end with .conll."""
+    write("a.conll", "the O\ncat B-X\n\n" * 10)
+    inputs = loaded("a.conll").task.inputs
+    for texts, is_noticed in ((["the", "cat"], True), (["the cat", "cats"], False)):
+        inputs.in_rows(Table("new.txt", pd.DataFrame({"text": texts}), {}))
+        assert (".conll" in capsys.readouterr().err) == is_noticed
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007", "\u2009", "\u3000", "\u200b", "\x85"])

@@ -300,6 +300,12 @@ def test_a_test_file_without_any_of_several_labels_is_labelled_unless_its_cells_
     assert (data.test_task is not None) == ("0" in columns)
 
 
+def test_a_test_file_with_some_of_several_columns_of_labels_is_refused():
+    write("a.csv", "text,x,y\n" + "one,1,0\ntwo,0,1\n" * 10)
+    with pytest.raises(UserError, match="b.csv: .*'y'"):
+        loaded("a.csv", kind="multilabel", label=["x", "y"], test=write("b.csv", "text,x\none,1\n"))
+
+
 # Weights and scales
 
 def test_balanced_weights_of_several_labels_are_negatives_by_positives():

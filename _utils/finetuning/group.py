@@ -278,6 +278,8 @@ def write_test_files(c, tables, load, predict_test):
     for name, runs in chosen_runs(c, Runs()).items():
         data, task = tables[name], tables[name].task.of_runs(runs)
         report_unused(c, task, runs)
+        if not (task.test_files or c.do_finetune):
+            skipped.append(f"{name} (no test file)")
         models = [load(record.path, c.device, c.precision) for record in runs if task.test_files]
         dev_scores = ", ".join(f"{name} run {record.run} (dev {record.score:.2f})" for record in runs)
         for dl_idx, (split, file) in enumerate(task.test_files.items()):

@@ -349,6 +349,13 @@ def test_labels_of_the_test_file_may_come_later_and_change(start, capsys):
     assert Runs()[0].scores["test"]["accuracy"] == 1.
 
 
+def test_without_training_a_task_without_a_test_file_has_no_predictions_which_is_said(start, capsys):
+    start(OWN)
+    capsys.readouterr()
+    start(OWN, "do_finetune=False")
+    assert re.search("Without predictions: .*mine", capsys.readouterr().out)
+
+
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
     start(OWN, "freeze=True")
     model, _, row = load_finetuned(CHECKPOINT, finetune.SentencePredictor)

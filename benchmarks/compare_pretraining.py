@@ -6,7 +6,7 @@ import pandas as pd
 from _utils.errors import UserError
 from _utils.finetuning.runs import SCORES, Runs, setting_differences
 from _utils.names import find_checkpoint
-from _utils.networks.pretrained import config_of, parts_of
+from _utils.networks.pretrained import config_of, load_pretrained, parts_of
 from _utils.objectives.objective_keys import selected
 from _utils.objectives.registry import OBJECTIVES
 from _utils.plots import GREY, new_axis, save_plot
@@ -31,6 +31,7 @@ def compare_pretraining(systems, *, tasks, baseline, plot):
         raise UserError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
                         f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
     files = {(run.system, run.seed, run.percent): f"{run.row.group}.pth" for run in runs.itertuples()}
+    check_weights(runs, {files[name] for name in means.index})
     flops = pd.Series([checkpoint_flops(find_checkpoint(files[name])) for name in means.index], means.index)
     _print_table(checkpoints.assign(mean=means))
     print_setting_differences(runs, checkpoints)
@@ -41,6 +42,20 @@ def compare_pretraining(systems, *, tasks, baseline, plot):
     _print_table(compare(means, systems))
     save_plot(plot_comparison(means, flops, systems, checkpoints.columns, of_baseline), plot)
     print(f"Plot: {plot}")
+
+
+def check_weights(runs, files):
+    """UserError if other weights than those of a file were finetuned: a later pretraining run has replaced them.
+
+    runs: from `finetuning_runs`.   files: names of checkpoints.
+    """
+    digests = {file: load_pretrained(file).digest for file in files}
+    for row in runs["row"]:
+        file = f"{row.group}.pth"
+        if digests.get(file, row.settings.pretrained_weights) != row.settings.pretrained_weights:
+            raise UserError(f"Other weights than those in {file!r} were finetuned in the group {row.group!r}: a later "
+                            "run of this name has replaced them. Restore them from checkpoints/pretrain/aside/, or "
+                            "pretrain under another base_run_name and finetune that.")
 
 
 def _print_table(table):

@@ -4,14 +4,16 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_finetuning import table_row
+from tiny_pretraining import FOLDER, save_fresh
 
 import pretrain
 from _utils.__main__ import main
 from _utils.config import complete
+from _utils.errors import UserError
 from _utils.finetuning.runs import add_run
-from _utils.networks import PARTS
+from _utils.networks.pretrained import load_pretrained
 from _utils.objectives.registry import objective_of
-from _utils.runs.checkpoints import FORMAT
+from _utils.runs.checkpoints import FORMAT, load_checkpoint
 from benchmarks.compare_pretraining import checkpoint_flops
 
 # {checkpoint: (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
@@ -23,28 +25,19 @@ SCORES = {"electra_1_25.0%": (50, 54, 10), "electra_1_100.0%": (60, 64, 20), "el
 SETTINGS = {"electra": ["steps=6000"], "mlm": ["objective=mlm", "steps=7403"], "untrained": ["steps=6000"]}
 
 
-def checkpoint(name):
-    """What `checkpoint_flops` reads of a checkpoint; no weights."""
-    system, _, percent = name.removesuffix("%").split("_")
-    c = complete(pretrain.c.override(["size=mini", *SETTINGS[system]]))
-    with torch.device("meta"):
-        networks = objective_of(c).fresh(c, 8192)
-    configs = {f"{part}_config": network.config.to_dict() for part, network in zip(PARTS, networks) if network}
-    step = round(c.steps * float(percent) / 100)
-    return {"format": FORMAT, "model": {}, **configs, "tokenizer": "", "config": dict(c), "step": step}
-
-
 @pytest.fixture
-def finished(empty_folder):
+def finished(empty_folder, small_tokenizer):
     """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without
     training.
     """
-    Path("checkpoints/pretrain").mkdir(parents=True)
-    for name, (*of_rte, cola) in SCORES.items():
-        torch.save(checkpoint(name), f"checkpoints/pretrain/{name}.pth")
-        add_run(table_row("cola", 0, name, scores={"validation": {"matthews": cola / 100}}))
+    FOLDER.mkdir(parents=True)
+    for i, (name, (*of_rte, cola)) in enumerate(SCORES.items()):
+        path = save_fresh(FOLDER / f"{name}.pth", small_tokenizer, *SETTINGS[name.split("_")[0]], seed=i)
+        torch.save({**load_checkpoint(path), "step": 60 * float(name.rsplit("_", 1)[1][:-1])}, path)
+        settings = {"pretrained_weights": load_pretrained(str(path)).digest}
+        add_run(table_row("cola", 0, name, settings, scores={"validation": {"matthews": cola / 100}}))
         for seed, rte in enumerate(of_rte):
-            add_run(table_row("rte", seed, name, scores={"validation": {"accuracy": rte / 100}}))
+            add_run(table_row("rte", seed, name, settings, scores={"validation": {"accuracy": rte / 100}}))
 
 
 @pytest.mark.plots
@@ -54,6 +47,12 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished, capsys):
     numbers = capsys.readouterr().out.split()
     assert {"43.0", "36.0", "7.0", "2.0"} <= {number.strip("()±") for number in numbers}, numbers
     assert Path("figure.png").stat().st_size > 5000
+
+
+def test_scores_of_weights_that_a_later_run_replaced_are_refused(finished, small_tokenizer):
+    save_fresh(FOLDER / "mlm_2_100.0%.pth", small_tokenizer, *SETTINGS["mlm"], seed=99)
+    with pytest.raises(UserError, match="'mlm_2_100.0%'"):
+        main(["compare_pretraining", "electra", "mlm", "--plot", "figure.png"])
 
 
 def test_operations_of_two_towers_are_those_of_the_trained_ones(empty_folder):

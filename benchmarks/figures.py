@@ -99,7 +99,7 @@ def plot_runs():
         ticks = {}  # {position: seed}, with a gap between two systems
         for system in TITLES:
             start = max(ticks, default=-2) + 2
-            for seed, x in zip(SEEDS[system], count(start)):
+            for seed, x in zip(SEEDS, count(start)):
                 ticks[x] = seed
                 runs = scores.loc[f"{system}_{seed}_100.0%", task]
                 axis.plot([x] * len(runs), runs, "o", ms=4, alpha=.6, color=COLORS[system],

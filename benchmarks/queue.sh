@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The runs of docs/log.md that are left, in its order, on one core at low priority: benchmarks/queue.sh DATA [OUT]
 # DATA: a folder with wikipedia/, glue/ and blimp/.   OUT: where finished metrics and scores are copied.
-# Runs 1 and 2 are finished: benchmarks/google_curve.py and benchmarks/results/mini/run.sh have their commands.
+# Runs 1, 2 and 6 are finished: benchmarks/google_curve.py and benchmarks/results/mini/run.sh have their commands.
 # Rerun the same command to resume: pretraining continues from its last checkpoint, an interrupted finetuning
 # run starts again, finished runs are skipped, and minimal pairs are scored again.
 set -euo pipefail
@@ -36,12 +36,6 @@ finetune() {
         pretrained_checkpoint="$1_$2_100.0%.pth" tasks="$tasks" task_overrides="{$overrides}" end=5
     cp checkpoints/glue/scores.jsonl "$out/"
 }
-
-# 6. Half the learning rate, seeds 3 and 4
-for seed in 3 4; do
-    pretrain check_mlm_lr1e-3 $seed $mlm steps=45653 lr=1e-3
-    finetune check_mlm_lr1e-3 $seed 1e-3
-done
 
 # 3. Google's counting with dense embeddings
 for seed in 11081 1 2; do

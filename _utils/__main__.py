@@ -160,7 +160,7 @@ COMMANDS = {
                                                     "out, if no discriminator was trained on it"),
             "--rows": dict(type=int, help="number of examples, evenly spread; default: up to 1,024"),
             "--max_length": dict(type=int, help="tokens of an example; default: as in the generator's run, or a "
-                                                   "checkpoint's, or 128"),
+                                                   "checkpoint's, or 128, or the generator's length if it is shorter"),
             "--data_seed": dict(type=int, help="random seed of the examples; default: that of the same "
                                                   "run, or 11081"),
             "--mask_prob": dict(type=float, default=.15, help="fraction of the tokens that are masked; default: "

@@ -73,12 +73,12 @@ def load_generator(generator, sources, mask_prob, seed, checkpoints=(), **settin
     runs = (load_pretraining_checkpoint(find_checkpoint(name))["config"] for name in checkpoints if name[-4:] == ".pth")
     run = loaded.run if "max_length" in loaded.run else next(runs, {})  # a folder has no configuration of pretrain.py
     # Not the values in the first cell of pretrain.py, which may be of another run.
-    unknown = {key: PRETRAIN_KEYS[key].default for key in TEXT_KEYS} | {"max_length": min(128, loaded.length)}
+    defaults = {key: PRETRAIN_KEYS[key].default for key in TEXT_KEYS} | {"max_length": min(128, loaded.length)}
     of_run = {key: run[key] for key in TEXT_KEYS if key in run}
     given = {key: value for key, value in settings.items() if value is not None}
     tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
     masking = {"mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
-    values = unknown | of_run | given | {"datas": sources} | tokenizer | masking
+    values = defaults | of_run | given | {"datas": sources} | tokenizer | masking
     c = MyConfig(values, {key: PRETRAIN_KEYS[key] for key in values})
     _check_trained_length(loaded, c.max_length, generator)
     return c, loaded.network, loaded.hf_tokenizer

@@ -15,7 +15,7 @@ from _utils.errors import UserError, as_user_error
 from _utils.files import content_key
 from _utils.finetuning.runs import GLUE_FOLDER, check_same_task, finished_run, score_of, task_of
 from _utils.names import find_checkpoint
-from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
+from _utils.networks import config_of, fit_to_cpu, load_weights, set_attention
 from _utils.networks.pretrained import with_prefix
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.runs.definitions import definitions_of
@@ -109,7 +109,7 @@ def load_encoder(model, run):
 def to_device(model, device):
     """The model on a torch.device, with the implementations of attention and dropout that are fastest there."""
     if device.type == "cpu":
-        make_dropout_cheap(model)
+        fit_to_cpu(model)
     else:
         set_attention(model, "sdpa_static")
     return model.to(device)

@@ -10,9 +10,9 @@ from _utils.networks.build import (
 )
 from _utils.networks.faster_layers import (
     first_position_only,
+    fit_to_cpu,
     fit_to_device,
     logits_at,
-    make_dropout_cheap,
     set_attention,
 )
 from _utils.networks.pretrained import (

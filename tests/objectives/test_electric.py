@@ -7,7 +7,7 @@ from tiny_pretraining import run, weights
 from transformers import RoFormerConfig
 
 from _utils.errors import UserError
-from _utils.networks import make_dropout_cheap, two_towers
+from _utils.networks import fit_to_cpu, two_towers
 from _utils.networks.two_towers import TwoTowers, cross_entropy_everywhere
 
 TINY = {**FAMILIES, "roformer": RoFormerConfig(embedding_size=8, **{
@@ -27,7 +27,7 @@ def test_towers_predict_a_token_from_all_others_but_not_from_itself(family):
     with torch.no_grad():
         states = towers(*x)
         differs = (states - towers(changed.where(mask, x[0]), *x[1:])).abs().amax(-1) > 1e-6  # (2, 12)
-        make_dropout_cheap(towers.train())  # with it, a CPU has attention of its own
+        fit_to_cpu(towers.train())  # with it, a CPU has attention of its own
         for module in towers.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 1e-9

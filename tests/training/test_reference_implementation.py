@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import pretrain
 from _utils.config import complete
-from _utils.networks import first_position_only, make_dropout_cheap, slot_capacity
+from _utils.networks import first_position_only, fit_to_cpu, slot_capacity
 from _utils.networks.build import build_network
 from _utils.recipes import RECIPES
 from benchmarks.reference import OneByOneAdam, PredictsEverywhere
@@ -46,7 +46,7 @@ def everywhere(model, masked, sentA_lenths, is_mlm_applied, labels):
 def test_loss_gradients_and_update_match_the_reference(models, fixed_slots):
     """Also with a fixed number of slots for the masked positions, of which some are unused."""
     model, reference, x = models
-    make_dropout_cheap(model)
+    fit_to_cpu(model)
     if fixed_slots:
         model.n_slots = partial(slot_capacity, mlm_probability=.15)
         assert len(model(*x).mlm_gen_logits) > x[2].sum()

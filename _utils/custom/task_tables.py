@@ -15,7 +15,7 @@ from _utils.tasks.parts import Column
 from _utils.tasks.tables import Table, TaskData, as_label, check_columns, nearest, shortened, to_dataset
 
 # Of a sentence, whose cells are lists with an item for each word, the group of its first word.
-_GROUP = Column(lambda cells: cells.map(lambda cell: as_label(cell[0] if isinstance(cell, list) else cell))
+_GROUP = Column(lambda cells: cells.map(lambda cell: as_label(next(iter(cell), "") if isinstance(cell, list) else cell))
                 .replace("", np.nan), "a group", datasets.Value("string"))
 
 

@@ -156,6 +156,8 @@ class PretrainingRun:
         with StopSignals() as signals:
             training_log = TrainingLog(c.steps, c.bs * c.max_length, last_step, log)
             milestones = milestone_steps(c.steps, c.milestones, stop_at)
+            if log and self.checkpoint:
+                warn_of_passed_milestones(c, first_step, self.checkpoint["config"]["milestones"])
             learn.add_cbs([
                 training_log,
                 Milestones(milestones, self.run_folder.milestone, partial(self.save_milestone, learn), log),
@@ -236,6 +238,14 @@ def milestone_steps(steps, percents, stop_at):
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
     at_steps = {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
     return at_steps | ({stop_at: [*at_steps.get(stop_at, []), stop_at]} if stop_at < steps else {})
+
+
+def warn_of_passed_milestones(c, first_step, earlier):
+    """Print a warning if milestones of a resumed run that it did not have before, in `earlier`, are behind it."""
+    at_steps = milestone_steps(c.steps, {*c.milestones} - {*earlier}, c.steps)
+    if passed := [percent for step, percents in at_steps.items() if step < first_step for percent in percents]:
+        print(f"Warning: the run is resumed after step {first_step:,}, so the milestones {passed} cannot be saved any "
+              "more.")
 
 
 def fit_to_hardware(c, networks, hf_tokenizer, processes):

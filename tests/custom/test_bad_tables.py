@@ -55,6 +55,8 @@ BAD_FILES = [
     ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,1\n" * 9, "1 'groups'", {"groups": "group", "dev": .2}),
     ("a.csv", "text,label,group\n" + "one,x,1\ntwo,y,\n" * 9, "line 3: .*'group' .*''",
      {"groups": "group", "dev": .2}),
+    ("a.jsonl", '{"text": "one", "label": "x", "group": ["a"]}\n{"text": "two", "label": "y", "group": []}\n' * 9,
+     "line 2: .*'group'", {"groups": "group", "dev": .2}),
     ("a.csv", "text,x,y\none,0,1\ntwo,1,0\n", "2 columns.*'tagging'", {"label": ["x", "y"], "kind": "tagging"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "positive='z' .*x, y", {"positive": "z"}),
     ("a.csv", "text,label\none,x\ntwo,y\n", "metrics='bleu'", {"metrics": "bleu"}),

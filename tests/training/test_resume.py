@@ -123,6 +123,14 @@ def test_run_that_stops_at_chosen_steps_equals_uninterrupted_run(workplace, opti
     assert_equal_checkpoints()
 
 
+def test_new_milestones_that_a_resumed_run_has_passed_are_named(workplace, capsys):
+    run("steps=100", "stop_at=4", "milestones=2")
+    run("steps=100", "stop_at=5", "milestones=2")
+    assert "Warning" not in capsys.readouterr().out
+    run("steps=100", "stop_at=6", "milestones=2,3,6")
+    assert "[3.0]" in capsys.readouterr().out and (FOLDER / "mini_5_6.0%.pth").exists()
+
+
 def test_the_step_to_stop_at_is_a_milestone_also_if_the_run_was_interrupted_there(workplace, stop_after):
     stop_after(3)
     with pytest.raises(Stopped):

@@ -225,9 +225,11 @@ def _from_transformers(kind, name):
         network, report = kind.from_pretrained(
             name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=True
         )
-    untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
-    # RoFormer's are computed
-    untrained = sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))
+    # RoFormer's table of angles is computed; loading makes it trainable
+    angles = {key for key in network.state_dict() if key.endswith("encoder.embed_positions.weight")}
+    for key in angles:
+        network.get_parameter(key).requires_grad = False
+    untrained = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])} - angles)
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     n = network.get_input_embeddings().num_embeddings
     if max(hf_tokenizer.get_vocab().values()) >= n:

@@ -15,7 +15,7 @@ from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import UserError
 from _utils.networks.build import build_network, count_layers, layer_groups
-from _utils.networks.pretrained import load_pretrained, usable_length
+from _utils.networks.pretrained import load_pretrained, load_with_head, usable_length
 from _utils.optim import Lamb
 from _utils.recipes import RECIPES
 from finetune import SentencePredictor
@@ -66,11 +66,15 @@ def test_every_recipe_trains_on_real_text(workplace, shallow, name):
         assert_exported_and_loaded(name, learn.model)
 
 
-def test_mini_keeps_its_rotary_positions(small_tokenizer):
+def test_mini_keeps_its_rotary_positions(small_tokenizer, tmp_path):
     """RoFormer's table of angles is not a weight: it is neither initialized nor trained, also in finetuning."""
     c = complete(pretrain.c.override(["size=mini", "initial_weights=official"]))
-    encoder = pretrain.build_model(c, small_tokenizer).discriminator.base_model
-    for network in (encoder, SentencePredictor(encoder, 128, 2).base_model):
+    discriminator = pretrain.build_model(c, small_tokenizer).discriminator
+    encoder = discriminator.base_model
+    for part in (discriminator, small_tokenizer):
+        part.save_pretrained(tmp_path)
+    from_folder = load_pretrained(str(tmp_path)).encoder(), load_with_head(str(tmp_path)).network.base_model
+    for network in (encoder, SentencePredictor(encoder, 128, 2).base_model, *from_folder):
         angles = network.encoder.embed_positions.weight
         torch.testing.assert_close(angles[3, :2], torch.tensor([3., 3 / 10_000 ** (1 / 32)]).sin())
         assert not angles.requires_grad

@@ -305,6 +305,7 @@ def write_test_files(c, tables, load, predict_test):
 def report_unused(c, task, runs):
     """Print the keys that the user set to other values than those with which finished runs of a Task were trained."""
     chosen = {key: value for key, value in configured(task, c).items() if key in c.chosen}
+    chosen |= c.task_overrides.get(task.name, {})
     for record in runs if not c.do_finetune else ():
         trained_with = asdict(record.settings)
         if unused := [f"{key}={value!r} (trained with {trained_with[key]!r})" for key, value in chosen.items()

@@ -93,6 +93,7 @@ def configured(task, c):
     values = {key: c[key] for key in (*CONFIGURED_SETTINGS, *task.head.keys)}
     values["double_unordered"] = task.unordered and c.double_unordered
     values["start_from_mnli"] = task.name in STARTED_FROM_MNLI and c.start_from_mnli
+    values["wsc_trick"] = task.name == WSC.name and c.wsc_trick
     return values
 
 

@@ -64,7 +64,7 @@ class WscInputs(Inputs):
 
 class WscHead(Head):
     """The discriminator's own head, and a threshold. The chance that a candidate is right is that of "entailment"."""
-    keys = ("wsc_trick",)
+    keys = ()
 
     def network(self, pretrained, settings, sentence_predictor):
         return SchemaPredictor(pretrained.discriminator())

@@ -129,9 +129,11 @@ def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averag
 
 
 def test_keys_with_which_the_predicting_runs_were_not_trained_are_named(again, capsys):
-    again("tasks=sst2,stsb", "do_finetune=False", "keep=best", "precision=fp32", "double_unordered=False")
+    again("tasks=sst2,stsb", "do_finetune=False", "keep=best", "precision=fp32", "double_unordered=False",
+          "task_overrides={'sst2': {'epochs': 5, 'rows': 64}}")
     of_sst2, of_stsb = (line for line in capsys.readouterr().out.splitlines() if "no effect" in line)
     assert "keep='best'" in of_sst2 and "'last'" in of_sst2 and "precision" not in of_sst2
+    assert "epochs=5" in of_sst2 and "rows" not in of_sst2
     assert "double_unordered=False" in of_stsb and "double_unordered" not in of_sst2
 
 
@@ -223,6 +225,8 @@ def test_wnli_by_the_wsc_trick(start, glue, capsys):
     assert row.train_rows == 40
     Path("x.txt").write_text("The text is old because it is a text.\tThe text is a text.\n")
     capsys.readouterr()
+    start("tasks=wnli", "wsc_trick=False", "do_finetune=False")
+    assert "wsc_trick=False" in capsys.readouterr().out
     predict(str(run_path("g", "wnli", 0)), "x.txt")
     header, line = capsys.readouterr().out.splitlines()
     assert header.split("\t")[0] == "label" and line.split("\t")[0] in ("not_entailment", "entailment")

@@ -127,7 +127,7 @@ def table_of_runs(runs):
         task = task_of(record)
         (metric, _), *others = named_scores(task, record.scores).items()
         lines.append({
-            "task": task.title,
+            "task": task.title_of(next(iter(record.scores))),
             "run": record.run,
             "seed": record.seed,
             "score": record.score,
@@ -143,7 +143,7 @@ def table_of_runs(runs):
 
 
 def scores_by_task(runs):
-    """{title of a task: [percent of each run]} of the runs of a group."""
+    """{line of the summary for the first dev set of a task: [percent of each run]} of the runs of a group."""
     return table_of_runs(runs).groupby("task", sort=False)["score"].agg(list).to_dict()
 
 

@@ -15,6 +15,7 @@ from _utils.finetuning.results import (
     compare_with_published,
     format_scores,
     report,
+    scores_by_task,
     summarize,
     table_of_runs,
 )
@@ -81,6 +82,12 @@ def test_errors_are_in_the_unit_of_the_labels_and_other_metrics_in_percent():
     assert format_scores(record) == "r2 50.00 (constant 0.00), rmse 0.00123 (constant 0.00456)"
     [line] = table_of_runs([record]).to_dict("records")
     assert (line["metric"], line["score"], line["other metrics"]) == ("r2", 50., "rmse 0.00123")
+
+
+def test_scores_on_wsc_are_not_called_those_of_wnli():
+    on_wsc = row("wnli", 0, 60., scores={"wsc_validation": {"accuracy": .6}}, settings={"wsc_trick": True})
+    assert scores_by_task(runs(on_wsc)).keys() == {*summarize(runs(on_wsc)).index} != scores_by_task(
+        runs(row("wnli", 0, 60.))).keys()
 
 
 def test_scores_are_compared_with_published_ones_of_the_same_metric():

@@ -22,7 +22,7 @@ def glue_results(groups=()):
         raise UserError(f"No finished run in {SCORES}. Start some with python finetune.py.")
     if unknown := sorted({*groups} - {*known}):
         raise UserError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
-    shown = groups or known
+    shown = list(dict.fromkeys(groups)) or known
     for group in shown:
         print(report(runs.of(group)), end="\n\n")
     runs = without_synthetic(runs)

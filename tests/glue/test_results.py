@@ -114,6 +114,8 @@ def test_the_command_prints_every_group_and_the_comparison(empty_folder, capsys)
     glue_results()
     assert {"55.00", "7.07", "60.00", "50.00"} <= {*re.findall(r"[\d.]+", capsys.readouterr().out)}
     assert COMPARISON.stat().st_size > 5000
+    glue_results(["seed_1", "seed_1"])
+    assert "2 groups" not in capsys.readouterr().out
     with pytest.raises(UserError, match="'seed_3'.*seed_1, seed_2"):
         glue_results(["seed_3"])
 

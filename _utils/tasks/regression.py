@@ -95,7 +95,7 @@ class RegressionFiles(PredictionFiles):
 
     def accepts(self, prediction):
         low, high = self.task.score_range
-        return low <= pd.to_numeric(prediction, errors="coerce") <= high
+        return prediction == prediction.strip() and low <= pd.to_numeric(prediction, errors="coerce") <= high
 
     def predictions(self, outputs, rows):
         return Predictions(outputs.tolist(), None)

@@ -53,6 +53,7 @@ def test_predictions_have_the_format_of_the_server():
     ("WNLI.tsv", "\n4\t0", "\n4\t0\n5\t0", "WNLI.tsv.* 7 "),
     ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: .*'5.001'"),
     ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4"),
+    ("STS-B.tsv", "2\t2.700", "2\t2.700\t", "STS-B.tsv, line 4"),
 ])
 def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, name, old, new, message):
     target, text = make_zip(folder, ROWS), (folder / name).read_text()

@@ -1,6 +1,5 @@
 """Score texts with a pretrained network: `python -m _utils score`."""
 import json
-import re
 import sys
 
 import pandas as pd
@@ -9,7 +8,7 @@ from _utils.commands.predict import is_table
 from _utils.custom.table_files import read_table
 from _utils.errors import UserError
 from _utils.names import check_file
-from _utils.tasks.tables import Table, check_columns, malformed, read_lines
+from _utils.tasks.tables import Table, check_columns, in_cell, malformed, read_lines
 from _utils.training.pseudo_likelihood import load
 
 
@@ -30,7 +29,7 @@ def score(checkpoint, file, *, text, group, tokens, part, device):
     columns["text"] = table["text"]
     print(*columns, sep="\t")
     for line in zip(*columns.values()):
-        print(*(re.sub(r"[\t\r\n]", " ", str(cell)) for cell in line), sep="\t")
+        print(*map(in_cell, line), sep="\t")
     print(f"Score of a token: {scorer.meaning}.", file=sys.stderr)
 
 

@@ -1,6 +1,5 @@
 """Sentences with a tag for each word."""
 import itertools
-import re
 import sys
 from functools import partial
 
@@ -19,7 +18,7 @@ from _utils.custom.words import WordLoss, WordPredictor, WordRows
 from _utils.errors import UserError
 from _utils.files import write_text_atomically
 from _utils.tasks.parts import Column, PredictionFiles
-from _utils.tasks.tables import as_label, shortened
+from _utils.tasks.tables import as_label, in_cell, shortened
 from _utils.tasks.task import kind_of_task
 from _utils.text.exported_tokenizer import exported_tokenizer_of_words
 
@@ -142,13 +141,11 @@ class TagFiles(PredictionFiles):
         return split_tags(tags, self.task.inputs.sentences(rows))
 
     def write(self, path, rows, decisions):
-        """Write `word TAB tag` for each word, and an empty line after each sentence.
-
-        Arguments as for `PredictionFiles.write`. Tabs and line breaks in words, which other formats allow, are written
-        as spaces.
+        """Write `word TAB tag` for each word, and an empty line after each sentence; arguments as for
+        `PredictionFiles.write`.
         """
         sentences = zip(rows["text"][:], self.in_sentences(self.written(decisions), rows))
-        lines = [[re.sub(r"[\t\r\n]", " ", word) + f"\t{tag}\n" for word, tag in zip(*pair)] for pair in sentences]
+        lines = [[f"{in_cell(word)}\t{in_cell(tag)}\n" for word, tag in zip(*pair)] for pair in sentences]
         write_text_atomically(path, "".join("".join(of_sentence) + "\n" for of_sentence in lines))
 
     def predictions(self, outputs, rows):
@@ -159,8 +156,8 @@ class TagFiles(PredictionFiles):
         """(None, for each sentence a line for each word: the word, its label and the label's probability)."""
         probabilities, lines = iter(predictions.probabilities.max(-1)), []
         for [text], tags in zip(texts.to_numpy(), predictions.labels):
-            words = zip(self.task.inputs.words_of(text), tags)
-            lines.append("".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in words))
+            words = zip(map(in_cell, self.task.inputs.words_of(text)), map(in_cell, tags), probabilities)
+            lines.append("".join(f"{word}\t{tag}\t{p:.4f}\n" for word, tag, p in words))
         return None, lines
 
 

@@ -7,7 +7,6 @@
 
 Another kind of task subclasses the parts in which it differs. Everything else asks the parts, never for the kind.
 """
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from transformers import AutoModelForSequenceClassification
 
 from _utils.files import write_text_atomically
 from _utils.tasks.predictor import copy_output_layer, head_options
-from _utils.tasks.tables import as_label, shortened, text_of_predictions
+from _utils.tasks.tables import as_label, in_cell, shortened, text_of_predictions
 from _utils.text.exported_tokenizer import exported_tokenizer
 
 
@@ -248,6 +247,6 @@ class PredictionFiles(Part):
 
 def with_texts(columns, cells, texts):
     """(header, lines) of the tab-separated cells of each row, followed by its texts."""
-    lines = ["\t".join([*of_row, *(re.sub(r"\s", " ", str(text)) for text in row)])
-             for of_row, row in zip(cells, texts.to_numpy())]
-    return "\t".join([*columns, *texts]), lines
+    rows = ([*of_row, *row] for of_row, row in zip(cells, texts.to_numpy()))
+    header, *lines = ["\t".join(map(in_cell, row)) for row in ([*columns, *texts], *rows)]
+    return header, lines

@@ -1,6 +1,7 @@
 """Tables: the rows of files or of splits on the hub, their cells, and the Datasets of their well-formed rows."""
 import difflib
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -124,6 +125,11 @@ def nearest(name, names):
     """The one of some names that is spelled like a name, or nearly so; None if there is none."""
     by_lower = {other.lower(): other for other in names}
     return next(map(by_lower.get, difflib.get_close_matches(name.lower(), by_lower, 1, .65)), None)
+
+
+def in_cell(value):
+    """A value as a string between tabs: its own tabs and line breaks become spaces."""
+    return re.sub(r"[\t\r\n]", " ", str(value))
 
 
 def text_of_predictions(predictions):

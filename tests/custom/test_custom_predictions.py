@@ -60,6 +60,19 @@ def test_each_row_of_a_table_has_a_line_of_predictions(start, capsys):
     assert lines == [*finetune.load("g_mine_0.pth").predict(["some words", "", "the text"]).labels, ""]
 
 
+@pytest.mark.parametrize("kind", ["classification", "tagging"])
+def test_predictions_have_the_columns_of_their_header(start, capsys, kind):
+    """Although names of columns, labels, texts and words have tabs and line breaks, as from spreadsheets."""
+    labels = {"classification": ["New\nYork", "a\tb"], "tagging": [["O", "a\tb"], ["a\tb", "c\nd"]]}[kind]
+    text = {"classification": "a\r\nb\tc", "tagging": ["a\tb", "c\nd"]}[kind]
+    write_rows("train.jsonl", [{"Your\ntext": text, "label": label} for label in labels * 20])
+    start(OWN | {"train": "train.jsonl", "text": "Your\ntext", "kind": kind})
+    capsys.readouterr()
+    predict("g_mine_0.pth", "train.jsonl")
+    lines = [line.count("\t") for line in capsys.readouterr().out.split("\n") if line]
+    assert lines == ([3] * 41 if kind == "classification" else [2] * 80)
+
+
 def test_a_table_with_a_word_in_each_row_has_the_predictions_of_its_sentences(start, capsys):
     rows = [(i, word, "ab"[j % 2]) for i, text in enumerate(TEXTS) for j, word in enumerate(text.split())]
     write_csv("train.csv", ("n", "word", "tag"), rows)

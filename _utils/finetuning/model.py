@@ -190,8 +190,8 @@ class FinetunedModel:
         """
         inputs = self.task.inputs
         encoded = inputs.encode(rows, self.hf_tokenizer, self.settings, self.sentence_predictor)
-        advice = ("Shorten them, or finetune with a larger max_length, if the pretrained model allows it, or with "
-                  "window_stride.")
+        windows = ", or with window_stride" * ("window_stride" in self.task.head.keys)
+        advice = f"Shorten them, or finetune with a larger max_length, if the pretrained model allows it{windows}."
         texts = inputs.texts_in(rows)
         for warning in text_messages(encoded, self.settings.max_length, self.hf_tokenizer, texts, advice):
             print(f"{self.task.title}: {warning}", file=sys.stderr)

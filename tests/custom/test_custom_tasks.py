@@ -191,8 +191,9 @@ def test_the_advice_about_long_texts_is_possible(start, capsys):
     assert "Set max_length" not in printed and "Set window_stride" in printed
     write_csv("train.csv", ("text", "a", "b", "label"), [(LONG, "a word", "the text", i % 2) for i in range(40)])
     start(OWN | {"kind": "choices", "choices": ["a", "b"]}, "group_name=i")
-    printed = capsys.readouterr().out
-    assert "Shorten" in printed and "window_stride" not in printed
+    finetune.load("i_mine_0.pth").predict([(LONG, "a word", "the text")])
+    printed, of_predictions = capsys.readouterr()
+    assert "Shorten" in printed and "Shorten" in of_predictions and "window_stride" not in printed + of_predictions
 
 
 def encoded_in_windows(texts, max_length, stride, hf_tokenizer):

@@ -12,7 +12,7 @@ from _utils.custom.definition import SEPARATOR, is_conll, keys_without_effect
 from _utils.custom.splits import shared_texts, split_rows
 from _utils.errors import UserError
 from _utils.tasks.parts import Column
-from _utils.tasks.tables import Table, TaskData, as_label, check_columns, nearest, shortened, to_dataset
+from _utils.tasks.tables import Table, TaskData, as_label, check_columns, nearest, shortened, skipped_rows, to_dataset
 
 # Of a sentence, whose cells are lists with an item for each word, the group of its first word.
 _GROUP = Column(lambda cells: cells.map(lambda cell: as_label(next(iter(cell), "") if isinstance(cell, list) else cell))
@@ -57,6 +57,8 @@ def choose_columns(tables, definition):
         check_columns(table, required[split], f"Set 'text', 'label', 'groups' and 'choices' of the task {name!r} to "
                       "columns of its files, of which .csv and .tsv begin with a header and .conll has a word and its "
                       "tag per line. Questions in the format of SQuAD or MRQA need 'kind': 'questions'.")
+        if 2 * len(table.problems) > len(table.rows):  # such as texts with commas: there are hardly labels to read
+            skipped_rows(table, table.problems, split)
     if definition["text"] is None and len(texts) != 1:
         raise UserError(f"{definition['train']} has the columns {', '.join(columns)}: set 'text' of the task "
                         f"{name!r} to the column of the text, or to a list of two.")

@@ -149,7 +149,7 @@ def to_dataset(table, columns, task, split, messages, advice="Correct the file",
     advice: what to do about malformed rows.   more: the `Column` of each other column of the Dataset.
     An empty text is malformed except in a test set. electra_pytorch skips such rows in training, too; Google encodes
     them as single sentences (D13).
-    Raises UserError if more than 1% of the rows are malformed, or one of a test set.
+    Raises UserError as `skipped_rows`.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     contents = dict.fromkeys(task.texts, task.inputs.text_column) | {"label": task.inputs.label_column} | more
@@ -163,15 +163,24 @@ def to_dataset(table, columns, task, split, messages, advice="Correct the file",
             problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {content.accepted}")
     if "label" not in rows:
         rows["label"] = [task.inputs.unlabelled] * len(rows)
-    bad = [place for place in rows.index if place in problems]
-    if bad:
-        found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(rows))})"
-        if is_test(split) or len(bad) > MAX_BAD_ROWS * len(rows):
-            raise UserError(f"{found}. {advice}: at most {MAX_BAD_ROWS:.0%} of the rows of a training or dev set may "
-                            "be malformed, and no row of a test set.")
-        messages.append(f"skipped rows: {found}")
+    messages += skipped_rows(table, problems, split, advice)
     features = datasets.Features({name: contents[name].feature for name in {**columns, "label": None}})
-    return datasets.Dataset.from_pandas(rows.drop(bad)[list(features)], features, preserve_index=False)
+    return datasets.Dataset.from_pandas(rows.drop(list(problems))[list(features)], features, preserve_index=False)
+
+
+def skipped_rows(table, problems, split, advice="Correct the file"):
+    """[A message about the malformed rows of a Table], or []. problems: {place: what is wrong}.
+
+    Raises UserError if more than 1% of the rows are malformed, or one of a test set. advice: as for `to_dataset`.
+    """
+    bad = [place for place in table.rows.index if place in problems]
+    if not bad:
+        return []
+    found = f"{table.source}, {bad[0]}: {problems[bad[0]]} ({malformed(bad, len(table.rows))})"
+    if is_test(split) or len(bad) > MAX_BAD_ROWS * len(table.rows):
+        raise UserError(f"{found}. {advice}: at most {MAX_BAD_ROWS:.0%} of the rows of a training or dev set may be "
+                        "malformed, and no row of a test set.")
+    return [f"skipped rows: {found}"]
 
 
 def malformed(places, n_rows):

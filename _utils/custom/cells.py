@@ -51,13 +51,14 @@ def split_words(text):
 
 
 def items(cell):
-    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them.
+    """The words, or tags, of a sentence as strings: a list (as pandas reads it: an array), or a string with spaces
+    between them.
 
     NaN for another cell.
     """
     if isinstance(cell, str):
         return split_words(cell)
-    strings = list(map(as_string, cell)) if isinstance(cell, list) else [""]
+    strings = list(map(as_string, cell)) if isinstance(cell, list | tuple | np.ndarray) else [""]
     return strings if all(map(split_words, strings)) else np.nan
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pandas as pd
 import pytest
 import tokenizers
@@ -270,7 +271,8 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     assert [word for word, *_ in predicted] == [line[0] if line else "" for line in given] + [""]
     n = given.index([])  # words of the first sentence
     words, tags = map(list, zip(*predicted[:n]))
-    assert finetune.load("g_mine_0.pth").predict([" ".join(words), words]).labels == [tags] * 2
+    table = pd.DataFrame({"text": [" ".join(words), words, np.array(words), tuple(words)]})  # pandas reads arrays
+    assert finetune.load("g_mine_0.pth").predict(table).labels == [tags] * 4
     found = exported_pipeline("token-classification", aggregation_strategy="first")(" ".join(words))
     assert [entity["entity_group"] for entity in found if entity["entity_group"] != "O"] == [
         tag[2:] for tag in tags if tag.startswith("B-")]

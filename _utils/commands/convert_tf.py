@@ -113,11 +113,11 @@ def google_name(name, part, variables):
 
     variables: names in the checkpoint. The generator uses the discriminator's embeddings unless it has its own
     (untied_generator_embeddings). A checkpoint without a generator (untied_generator or electra_objective false) has a
-    single encoder, which is also the generator's.
+    single encoder, which is also the generator's. Two towers (F98) are not converted: their names are not found.
     """
     if name == "generator_lm_head.bias":
         return "generator_predictions/output_bias"
-    own = "generator/embeddings/word_embeddings" if ".embeddings." in name else "generator/encoder/"
+    own = "generator/embeddings/word_embeddings" if ".embeddings." in name else ("generator/encoder/", "generator_ltr/")
     if part == "generator" and any(variable.startswith(own) for variable in variables):
         name = re.sub("^electra", "generator", name)
     for pattern, replacement in _RENAMED.items():

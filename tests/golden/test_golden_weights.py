@@ -120,6 +120,18 @@ def test_a_variable_that_a_checkpoint_lacks_is_named(monkeypatch, missing):
         convert(PREFIX, "discriminator", MICRO)
 
 
+def test_a_generator_with_two_towers_is_refused(monkeypatch):
+    """Here their joint width is that of the discriminator."""
+    variables = open_variables(PREFIX)
+    for name in [name for name in variables if name.startswith("generator/")]:
+        variables[name.replace("generator/", "generator_ltr/")] = variables.pop(name)
+    variables["generator_predictions/dense/kernel"] = variables["electra/embeddings_project/kernel"]._replace(
+        shape=(32, 16))
+    monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
+    with pytest.raises(UserError, match="Cannot find the generator"):
+        convert(PREFIX, "generator", MICRO)
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_the_command_writes_a_folder_that_transformers_loads(tmp_path, part):
     hparams, vocab, out = tmp_path / "hparams.json", tmp_path / "vocab.txt", tmp_path / "out"

@@ -3,6 +3,7 @@ import glob
 import itertools
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,7 +134,7 @@ def find_checkpoint(name, *folders):
     is_of_pretraining = PRETRAIN_FOLDER in folders
     if not is_of_pretraining and checkpoint_at(name):
         raise UserError(f"{name!r} is a pretrained checkpoint. Finetune it first: python finetune.py "
-                        f"pretrained_checkpoint={name}.")
+                        f"pretrained_checkpoint={shlex.quote(str(name))}.")
     found = itertools.chain.from_iterable(Path(folder).glob("*.pth") for folder in folders)
     newest = [path.name for path in sorted(found, key=os.path.getmtime, reverse=True)[:8]]
     raise UserError(f"Checkpoint not found: {str(name)!r} in {' or '.join(map(str, folders))} (newest there: "

@@ -6,6 +6,7 @@ import math
 import os
 import posixpath
 import re
+import shlex
 from pathlib import Path
 
 import fsspec
@@ -125,7 +126,7 @@ class RunFolder:
             last = self.milestone(100.)  # else the newest, if the files were not copied
             path = last if last in milestones else max(milestones, key=os.path.getmtime)
             print(f"Metrics and plots: {self.folder}/. To finetune this model: python finetune.py "
-                  f"pretrained_checkpoint={path.name}")
+                  f"pretrained_checkpoint={shlex.quote(path.name)}")
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""

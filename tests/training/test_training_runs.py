@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import math
+import shlex
 import shutil
 import time
 from functools import partial
@@ -112,6 +113,14 @@ def test_the_last_line_names_the_checkpoint_for_the_next_command(workplace, caps
     assert {path.name for path in of_run.milestones()} == {path.name for path in FOLDER.glob("*.pth")}
     run("steps=1")
     assert (FOLDER / "aside/mini_5_1/mini_5_step3.pth").exists()
+
+
+def test_the_next_command_works_in_a_shell_for_a_name_with_blanks(empty_folder, capsys):
+    of_run = RunFolder("my run", 5)
+    of_run.folder.mkdir(parents=True)
+    of_run.milestone(100.).touch()
+    of_run.report()
+    assert shlex.split(capsys.readouterr().out)[-1] == f"pretrained_checkpoint={of_run.milestone(100.).name}"
 
 
 def test_a_link_to_a_missing_folder_is_an_error_before_anything_is_prepared(workplace):

@@ -100,7 +100,7 @@ COMMANDS = {
     "glue_results": Command(
         "_utils.commands.glue",
         "tables and plots of finished finetuning runs",
-        "Groups of runs are compared. Named groups without a common task are an error.",
+        "Groups of runs are compared on the tasks of GLUE. Named groups that have none in common are an error.",
         {"groups": dict(nargs="*", help="groups of runs; default: all of them")},
     ),
     "glue_submission": Command(

@@ -21,11 +21,13 @@ def test_script_equals_exported_notebook(repo, notebook, script):
 
 
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in TASKS}
-OVERRIDES = {"Pretrain.ipynb": ["steps=4", "num_workers=0", "milestones=100"],
+# The seed is one whose fresh networks have losses far from those of equal probabilities.
+OVERRIDES = {"Pretrain.ipynb": ["seed=7", "steps=4", "num_workers=0", "milestones=100"],
              "Finetune_GLUE.ipynb": [f"task_overrides={FEW_ROWS}"]}
 CHECKPOINT = "checkpoints/pretrain/quickstart_11081_100.0%.pth"
 RESULTS = {
-    "Pretrain.ipynb": [CHECKPOINT, "checkpoints/pretrain/quickstart_11081/damaged_text.json"],
+    "Pretrain.ipynb": ["checkpoints/pretrain/quickstart_7_100.0%.pth",
+                       "checkpoints/pretrain/quickstart_7/damaged_text.json"],
     "Finetune_GLUE.ipynb": ["test_outputs/quickstart.zip", "checkpoints/quickstart.png"],
 }
 

@@ -206,7 +206,7 @@ def complete(config):
     objective = KEYS[selected(config)]
     decider, value = objective.selected_by
     for key in conflicting_keys(config):
-        raise UserError(f"{key}={config[key]!r} contradicts {decider}={value!r}. Leave it out.")
+        raise UserError(f"{key}={config[key]!r} contradicts {decider}={value!r}. Change or leave out one of them.")
     defaults = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):  # with its own number of steps: `continued_steps`
         defaults |= {"steps": None, "lr": recipe.lr if objective.has_new_generator else recipe.lr / 10}

@@ -64,7 +64,8 @@ def test_finetuning_steps_match_google(task, loss_scale):
         for name, parameter in parameters.items():
             gradient, weight = statistics(name, gradients[parameter] / loss_scale), statistics(name, parameter)
             assert gradient == pytest.approx(values["gradients"][name], rel=1e-4, abs=1e-4), name
-            assert weight == pytest.approx(values["parameters"][name], rel=1e-5, abs=3e-5), name
+            # in Adam, gradients near zero move a weight as far as others, so rounding is visible
+            assert weight == pytest.approx(values["parameters"][name], rel=1e-5, abs=1e-4), name
 
 
 def test_the_warmup_is_not_rounded():

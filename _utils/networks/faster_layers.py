@@ -110,13 +110,13 @@ def rotate(sinusoidal_pos, *states):
     sinusoidal_pos: (1, 1, L, D), the sines, then the cosines.   states: queries and keys, (B, heads, L, D) each.
     """
     sin, cos = (x.repeat_interleave(2, dim=-1) for x in sinusoidal_pos.chunk(2, dim=-1))
-    return tuple(x * cos + (x @ quarter_turns(x.shape[-1], x.dtype)) * sin for x in states)
+    return tuple(x * cos + (x @ quarter_turns(x.shape[-1], x.dtype, x.device)) * sin for x in states)
 
 
 @cache
-def quarter_turns(size, dtype):
-    """The matrix (D, D) by which (a, b, c, d ...) becomes (-b, a, -d, c ...), on the CPU."""
-    return torch.block_diag(*[torch.tensor([[0, 1], [-1, 0]], dtype=dtype)] * (size // 2))
+def quarter_turns(size, dtype, device):
+    """The matrix (D, D) by which (a, b, c, d ...) becomes (-b, a, -d, c ...)."""
+    return torch.block_diag(*[torch.tensor([[0, 1], [-1, 0]], dtype=dtype, device=device)] * (size // 2))
 
 
 def fit_to_cpu(model):

@@ -114,6 +114,7 @@ def rotate(sinusoidal_pos, *states):
 
 
 @cache
+@torch.inference_mode(False)  # it may be needed in training, too
 def quarter_turns(size, dtype, device):
     """The matrix (D, D) by which (a, b, c, d ...) becomes (-b, a, -d, c ...)."""
     return torch.block_diag(*[torch.tensor([[0, 1], [-1, 0]], dtype=dtype, device=device)] * (size // 2))

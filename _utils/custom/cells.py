@@ -51,10 +51,9 @@ def split_words(text):
 
 
 def items(cell):
-    """The words, or tags, of a sentence as strings: a list (as pandas reads it: an array), or a string with spaces
-    between them.
+    """The words, or tags, of a sentence as strings: of a list, or of a string with spaces between them.
 
-    NaN for another cell.
+    From parquet, pandas reads lists as arrays. NaN for another cell.
     """
     if isinstance(cell, str):
         return split_words(cell)

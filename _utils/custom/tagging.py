@@ -141,8 +141,9 @@ class TagFiles(PredictionFiles):
         return split_tags(tags, self.task.inputs.sentences(rows))
 
     def write(self, path, rows, decisions):
-        """Write `word TAB tag` for each word, and an empty line after each sentence; arguments as for
-        `PredictionFiles.write`.
+        """Write `word TAB tag` for each word, and an empty line after each sentence.
+
+        Arguments as for `PredictionFiles.write`.
         """
         sentences = zip(rows["text"][:], self.in_sentences(self.written(decisions), rows))
         lines = [[f"{in_cell(word)}\t{in_cell(tag)}\n" for word, tag in zip(*pair)] for pair in sentences]

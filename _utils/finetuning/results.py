@@ -239,7 +239,7 @@ def report_checkpoints(runs, groups):
     if not shared:
         tasks = [f"{group} has {', '.join(scores_by_task(runs.of(group)))}" for group in groups]
         raise UserError(f"The groups have no task of GLUE in common (WNLI does not count): {'; '.join(tasks)}. "
-                        "Finetune one of GLUE in all of them.")
+                        "Finetune a task of GLUE in all of them.")
     averages, of_groups = common.loc[shared].mean(), [record for record in runs if record.group in groups]
     compared = [(record.group, record) for record in of_groups if {*headline_scores(record)} & {*shared}]
     n_runs = summaries.loc[shared].xs("runs", axis=1, level=1).astype(int)

@@ -1,4 +1,7 @@
-"""Faster layers: attention, dropout, heads at selected positions. `fit_to_device` chooses those that a device needs."""
+"""Faster layers: attention, dropout, rotary positions, heads at selected positions.
+
+`fit_to_device` chooses those that a device needs.
+"""
 import contextlib
 from functools import cache, partial
 
@@ -103,10 +106,10 @@ AttentionMaskInterface.register("cheap_dropout", sdpa_mask)
 
 
 def rotate(sinusoidal_pos, *states):
-    """RoFormer's rotary positions (Su et al., 2021, section 3.4.2), with the same numbers as in transformers.
+    """RoFormer's rotary positions (Su et al., 2021, section 3.4.2), equal to those of transformers bit for bit.
 
-    There, pairs of numbers are exchanged by slices with steps of 2, here by a matrix product, which also takes less
-    time in the backward pass.
+    There, strided slices exchange the two numbers of each pair; a matrix product takes less time, above all in the
+    backward pass, and is exact, because each number is multiplied by 1 or -1 once.
     sinusoidal_pos: (1, 1, L, D), the sines, then the cosines.   states: queries and keys, (B, heads, L, D) each.
     """
     sin, cos = (x.repeat_interleave(2, dim=-1) for x in sinusoidal_pos.chunk(2, dim=-1))
@@ -114,7 +117,7 @@ def rotate(sinusoidal_pos, *states):
 
 
 @cache
-@torch.inference_mode(False)  # it may be needed in training, too
+@torch.inference_mode(False)  # a tensor made in inference mode could not be used in training
 def quarter_turns(size, dtype, device):
     """The matrix (D, D) by which (a, b, c, d ...) becomes (-b, a, -d, c ...)."""
     return torch.block_diag(*[torch.tensor([[0, 1], [-1, 0]], dtype=dtype, device=device)] * (size // 2))
